@@ -18,7 +18,7 @@ import lit.formats
 ROOT = Path(__file__).resolve().parent.parent
 PRELOADED = ROOT / "lit_tests" / "preloaded"
 PYTHON = shlex.quote(sys.executable)
-FRESH = f"{PYTHON} -m pullback.tools.opt"
+FRESH = f"{PYTHON} -m pullback_cli opt"
 LONGEST_PATH = 100  # of a socket; systems allow 104 or 108 bytes
 
 
@@ -67,7 +67,7 @@ if "JAX_COMPILATION_CACHE_DIR" in os.environ:
 config.environment["OPENBLAS_NUM_THREADS"] = "1"
 config.substitutions += [
     tool("pullback-opt", FRESH if "fresh" in lit_config.params else preloaded()),
-    tool("pullback", f"{PYTHON} -m pullback.tools.cli"),
+    tool("pullback", f"{PYTHON} -m pullback_cli"),
     ("%python", PYTHON),
     ("%root", shlex.quote(str(ROOT))),
 ]

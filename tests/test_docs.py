@@ -22,7 +22,7 @@ import pullback
 import pullback_runtime
 from pullback import errors as compiler_errors
 from pullback.files import errors as artifact_errors
-from pullback.tools.cli import main
+from pullback_cli import main
 from pullback_runtime import _container as container, _errors as runtime_errors
 
 pytestmark = pytest.mark.whole

@@ -6,6 +6,7 @@ import ast
 import collections
 import graphlib
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.whole
 
 ROOT = Path(__file__).parents[1]
 COMPILER = ROOT / "compiler" / "pullback"
+COMMANDS = ROOT / "compiler" / "pullback_cli"
 RUNTIME = ROOT / "runtime" / "pullback_runtime"
 GATE = COMPILER / "_jax"
 BEHIND_THE_GATE = ("jax._src", "jax.interpreters", "jaxlib")
@@ -61,6 +63,13 @@ def test_the_gate_knows_nothing_of_the_rest(path):
 @pytest.mark.parametrize("path", sorted(RUNTIME.rglob("*.py")), ids=name)
 def test_the_runtime_knows_nothing_of_the_compiler(path):
     assert not {m for m in imported_modules(path.read_text()) if within(m, "pullback")}
+
+
+@pytest.mark.parametrize("path", sorted(COMMANDS.glob("*.py")), ids=name)
+def test_the_commands_import_click_alone(path):
+    """So help and completion come at once; `call` imports the rest by its name."""
+    tops = {m.partition(".")[0] for m in imported_modules(path.read_text())}
+    assert tops - sys.stdlib_module_names <= {"click", "pullback_cli"}
 
 
 FLOORS = (

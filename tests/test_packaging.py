@@ -84,7 +84,7 @@ def tops_of(wheel: Path) -> set[str]:
 
 def test_the_wheels_have_their_packages_and_nothing_else(wheels):
     """They have no file in common, so neither overwrites the other, nor goes with it."""
-    assert tops_of(wheels["pullback"]) == {"pullback", "pullback_pytest"}
+    assert tops_of(wheels["pullback"]) == {"pullback", "pullback_cli", "pullback_pytest"}
     assert tops_of(wheels["pullback_runtime"]) == {"pullback_runtime"}
     for package, wheel in wheels.items():
         assert f"{package}/py.typed" in names_in(wheel)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pullback.tools.cli import main
+from pullback_cli import main
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -32,9 +32,9 @@ def shell_commands() -> list[str]:
 def environment(tmp_path_factory) -> dict[str, str]:
     """A shell in which `pullback` is this checkout's, run by this Python."""
     folder = tmp_path_factory.mktemp("bin")
-    for name, module in (("pullback", "cli"), ("pullback-opt", "opt")):
+    for name, command in (("pullback", "main"), ("pullback-opt", "opt")):
         script = folder / name
-        main = f"from pullback.tools.{module} import main; main()"
+        main = f"from pullback_cli import {command}; {command}()"
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{main}" "$@"\n')
         script.chmod(0o755)
     paths = {"PYTHONPATH": f"{ROOT / 'compiler'}:{ROOT / 'runtime'}"}

@@ -1,5 +1,5 @@
 """`python -m pullback`, where the console script is not on the path."""
 
-from pullback.tools.cli import main
+from pullback_cli import main
 
 main()

@@ -15,7 +15,9 @@ import socket
 import sys
 import traceback
 
-from pullback.tools.opt import opt
+import pullback.tools.opt
+import pullback.tools.report  # noqa: F401
+from pullback_cli import opt
 
 READ_AT_IMPORT = ("JAX", "XLA", "PYTHON", "PULLBACK")
 """How variables begin that are read before a command is: those of commands must be ours."""
@@ -60,7 +62,7 @@ def check(environment: dict[str, str]) -> None:
     """Raises ValueError for a variable that a command sets, and that would have no effect."""
     differ = dict(environment.items() ^ os.environ.items())
     if names := sorted(name for name in differ if name.startswith(READ_AT_IMPORT)):
-        raise ValueError(f"write `%python -m pullback.tools.opt` where {names} are to have effect")
+        raise ValueError(f"write `%python -m pullback_cli opt` where {names} are to have effect")
 
 
 if __name__ == "__main__":

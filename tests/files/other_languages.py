@@ -23,7 +23,7 @@ from tests.files import corpus
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden" / "format-1"
 PROGRAMS = ("recurrent", "large_constant")
-DERIVE = "from pullback.tools.cli import main; main()"
+DERIVE = "from pullback_cli import main; main()"
 
 Run = Callable[[Path, list[np.ndarray]], list[np.ndarray]]
 

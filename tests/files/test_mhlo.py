@@ -63,7 +63,7 @@ def test_a_second_derivative():
 def test_the_command_line(tmp_path):
     from click.testing import CliRunner
 
-    from pullback.tools.cli import main
+    from pullback_cli import main
 
     path = FOLDER / "erf.mlir"
     for command in (["derive", "--grad", path], ["opt", "--vjp", path]):

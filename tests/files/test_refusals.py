@@ -18,7 +18,7 @@ import pullback_runtime
 from pullback import artifact
 from pullback.ir.ops import walk_calls
 from pullback.ir.verify import verify
-from pullback.tools.cli import main
+from pullback_cli import main
 from pullback_runtime import _jax, _module
 from tests.rules.processes import run_python
 

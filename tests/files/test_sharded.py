@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import pullback as pb
 import pullback_runtime
 from pullback.files import describe, write
-from pullback.tools.cli import main
+from pullback_cli import main
 from pullback_runtime import _meshes
 from tests.files.test_parse import check_parse
 from tests.rules.processes import run_python

@@ -9,12 +9,12 @@ from typing import ClassVar, Literal
 import pytest
 
 from pullback.errors import PipelineError
-from pullback.ir.mlir_passes import STOCK_PASSES, stock_stage
-from pullback.passes import PASSES
+from pullback.ir.mlir_passes import stock_stage
+from pullback.passes import PASSES, PIPELINES, STOCK_PASSES
 from pullback.passes.base import Pass, default_of
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.options import build_pass
-from pullback.passes.pipelines import PIPELINES, format_pipeline, load_pass, parse_pipeline
+from pullback.passes.pipelines import format_pipeline, load_pass, parse_pipeline
 
 pytestmark = pytest.mark.whole
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import pullback as pb
 from benchmarks import derive as benchmark
-from pullback.tools.cli import main
+from pullback_cli import main
 
 X = jnp.linspace(0.1, 1.0, 6).reshape(2, 3)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pullback.tools.cli import main
+from pullback_cli import main
 
 MODEL = '''
 """A target for the tests."""

@@ -12,7 +12,9 @@ import pytest
 
 import pullback
 import pullback_runtime
-from pullback.tools import module_io
+from pullback.frontend import trace
+from pullback.testing import check
+from pullback.tools import dump, module_io
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIT_TESTS = EXAMPLES.parent / "lit_tests"
@@ -23,6 +25,37 @@ def test_help_lists_the_commands(pullback_command):
     assert result.exit_code == 0
     for command in ("derive", "dump", "info", "opt", "run"):
         assert f"\n  {command} " in result.stdout
+
+
+WITHOUT_JAX = """
+import sys
+from click.shell_completion import ShellComplete
+from pullback_cli import main
+
+def completed(*words):
+    complete = ShellComplete(main, {}, "pullback", "_PULLBACK_COMPLETE")
+    return {item.value for item in complete.get_completions(list(words[:-1]), words[-1])}
+
+main(["--help"], standalone_mode=False)
+assert {"derive", "dump"} == completed("d")
+assert "--find-nan" in completed("run", "--f")
+assert {"--mlir-timing", "--inline-calls", "--to-stablehlo"} <= completed("opt", "-")
+imported = {name.partition(".")[0] for name in sys.modules}
+assert imported.isdisjoint({"jax", "jaxlib", "numpy", "pullback", "pullback_runtime", "rich"})
+"""
+
+
+def test_help_and_completion_import_nothing_of_jax():
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    subprocess.run([sys.executable, "-c", WITHOUT_JAX], check=True, env=environment)
+
+
+def test_what_the_command_line_repeats_is_what_the_package_says():
+    """`pullback_cli` imports nothing of the package, so some names stand there, too."""
+    commands = {name: sys.modules[f"pullback_cli.{name}"] for name in ("check", "dump")}
+    assert set(commands["dump"].STAGES) == set(dump.FILES)
+    assert commands["dump"].PLATFORMS == trace.PLATFORMS
+    assert commands["check"].TOLERANCE == check.TOLERANCE
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
@@ -120,7 +153,7 @@ def terminal_output(environment: dict[str, str]) -> str:
     """What `pullback dump` writes to a terminal, of a module that has a linear call."""
     pty = pytest.importorskip("pty")
     leader, follower = pty.openpty()
-    command = "from pullback.tools.cli import main; main()"
+    command = "from pullback_cli import main; main()"
     target = str(LIT_TESTS / "dialect" / "linear_call" / "valid.mlir")
     process = subprocess.Popen(
         [sys.executable, "-c", command, "dump", target],

@@ -14,11 +14,9 @@ import pytest
 
 import pullback as pb
 from pullback import _jax, artifact
-from pullback.ir.mlir_passes import STOCK_PASSES
-from pullback.passes import PASSES
-from pullback.passes.pipelines import PIPELINES
+from pullback.passes import PASSES, PIPELINES, STOCK_PASSES
 from pullback.tools.module_io import parse_module
-from pullback.tools.opt import main
+from pullback_cli import opt as main
 from pullback_runtime import _container
 
 pytestmark = pytest.mark.whole

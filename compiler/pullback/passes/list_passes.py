@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 
-from pullback.ir.mlir_passes import STOCK_PASSES
-from pullback.passes import PASSES
+from pullback.passes import PASSES, PIPELINES, STOCK_PASSES
 from pullback.passes.base import Pass, default_of, format_option, option_name
 from pullback.passes.options import describe_type, option_types
-from pullback.passes.pipelines import PIPELINES, load_pass
+from pullback.passes.pipelines import load_pass
 
 
 def list_passes() -> str:

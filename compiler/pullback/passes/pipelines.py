@@ -11,16 +11,10 @@ import importlib
 from dataclasses import dataclass
 
 from pullback.errors import PipelineError
-from pullback.ir.mlir_passes import STOCK_PASSES, stock_stage
-from pullback.passes import PASSES
+from pullback.ir.mlir_passes import stock_stage
+from pullback.passes import PASSES, PIPELINES, STOCK_PASSES
 from pullback.passes.base import Pass
 from pullback.passes.options import build_pass, did_you_mean
-
-PIPELINES: dict[str, str] = {
-    "to-stablehlo": (
-        "lower-custom-derivatives,order-effects,symbol-dce,func.func(chlo-legalize-to-stablehlo)"
-    ),
-}
 
 MODULE_ANCHORS = ("builtin.module", "any")
 
@@ -109,9 +103,18 @@ def check_known(name: str) -> None:
         raise PipelineError(
             f"{name!r} is a pipeline, and no pass", do=f"name one of its passes: {PIPELINES[name]}"
         )
-    if name not in PASSES and name not in STOCK_PASSES and not _is_registered(name):
-        candidates = [*PASSES, *PIPELINES, *STOCK_PASSES]
-        raise PipelineError(f"no pass is named {name!r}", do=did_you_mean(name, candidates))
+    if not is_known(name):
+        raise PipelineError(f"no pass is named {name!r}", do=did_you_mean(name, known_names()))
+
+
+def known_names() -> list[str]:
+    """Return the names of our passes and pipelines, and of the stock passes that we list."""
+    return [*PASSES, *PIPELINES, *STOCK_PASSES]
+
+
+def is_known(name: str) -> bool:
+    """Return True if a pass or a pipeline has this name."""
+    return name in known_names() or _is_registered(name)
 
 
 def _is_registered(name: str) -> bool:

@@ -14,19 +14,15 @@ import pullback
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError, UsageError
 from pullback.passes.as_run import as_run
-from pullback.passes.options import parse_number
 from pullback.program.argument_leaves import spell
 from pullback.program.derivation import Signature
 from pullback.program.symbolic import SymbolicProgram
-from pullback.tools.plugins import load_rules, load_rules_option
+from pullback.tools.plugins import load_rules
 from pullback.tools.show import into_its_folder, note, show_ir, write
 from pullback.tools.sources import (
     Source,
-    allow_custom_calls_option,
     check_used,
-    entry_option,
     load_source,
-    sizes_option,
 )
 from pullback.tools.targets import blaming, naming
 
@@ -50,32 +46,6 @@ def derive_program(program: Any, mode: str, wrt: Positions = None, order: int = 
                 error.where = f"derivative {number} of {order}, of what the one before returns"
             raise
     return program
-
-
-def _parse_positions(context: Any, parameter: Any, text: str | None) -> Positions:
-    """Parse `0,1` to a tuple; a single `0` to a number, so that its gradient is no tuple of one."""
-    del context, parameter
-    if text is None:
-        return None
-    try:
-        positions = tuple(parse_number(int, part) for part in text.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not positions such as 0,1") from None
-    return positions if len(positions) > 1 else positions[0]
-
-
-def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
-    """Parse `0,none` to a tuple with None for `none`; return None if the option is not given."""
-    del context, parameter
-    if text is None:
-        return None
-    try:
-        axes = tuple(
-            None if part == "none" else parse_number(int, part) for part in text.split(",")
-        )
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not axes such as 0,none") from None
-    return axes
 
 
 def _one_mode(given: dict[str, bool], batch: int | None) -> str | None:
@@ -161,57 +131,6 @@ def _save(
         pullback.save_all(output, allow_refusals=allow_refusals, **entries)
 
 
-@click.command()
-@click.argument("source")
-@click.option("--jvp", is_flag=True, help="(args, tangents) -> (results, tangents).")
-@click.option("--vjp", is_flag=True, help="(args, cotangents) -> (results, cotangents).")
-@click.option("--grad", is_flag=True, help="(args) -> gradients of a scalar result.")
-@click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
-@entry_option("--entry")
-@click.option(
-    "--wrt",
-    "--argnums",
-    "wrt",
-    callback=_parse_positions,
-    help="Positions of the arguments to differentiate, such as 0,1. "
-    "By default 0 for --grad, and all of them otherwise.",
-)
-@click.option("--order", type=click.IntRange(1), help="How often to differentiate. By default 1.")
-@click.option(
-    "--vmap", "batch", type=click.IntRange(0), help="Then batch it: so many items at once."
-)
-@click.option(
-    "--in-axes",
-    callback=_parse_axes,
-    help="With --vmap: where each argument has the batch axis, such as 0,none. By default 0.",
-)
-@sizes_option
-@load_rules_option
-@allow_custom_calls_option
-@click.option("--rules", is_flag=True, help="Stage the rules that a further derivative needs.")
-@click.option("--lower", is_flag=True, help="Lower the result to pure StableHLO.")
-@click.option(
-    "--explain",
-    is_flag=True,
-    help="Print what the last derivative stores, by line, and what it computes again.",
-)
-@click.option("--json", "as_json", is_flag=True, help="With --explain: as JSON.")
-@click.option(
-    "--allow-refusals",
-    is_flag=True,
-    help="Save a program although rules refuse: it raises what they say where they are needed.",
-)
-@click.option(
-    "--entry-name",
-    metavar="NAME",
-    help="Save the result as an entry of this name beside the entries of SOURCE, in one file.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, allow_dash=True),
-    help="Write here: text, or a saved program if the name ends in .mlirbc; '-' is stdout.",
-)
 def derive(
     source: str,
     jvp: bool,

@@ -8,23 +8,19 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import click
 import jax
 
 import pullback_runtime
 from pullback import Program
 from pullback.errors import UsageError
 from pullback.frontend.rules.rule_table import RuleTable
-from pullback.frontend.trace import PLATFORMS, platform_here
+from pullback.frontend.trace import platform_here
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write
 from pullback.tools.sources import (
     Source,
-    allow_custom_calls_option,
     check_used,
-    entry_option,
     load_source,
-    sizes_option,
 )
 from pullback.tools.targets import blaming
 
@@ -114,36 +110,6 @@ class Stager:
         return self._lowered.compile(backend=self.platform).hlo()
 
 
-@click.command()
-@click.argument("source")
-@click.option("--args", "arguments", help="Argument types, such as 'f32[8,128], i32[8]'.")
-@entry_option("--entry", "--entry-name")
-@click.option(
-    "--stage",
-    "stages",
-    multiple=True,
-    default=("program",),
-    show_default=True,
-    type=click.Choice([*FILES, "all"]),
-    help="What to show; may be given several times. All but the derivatives: all.",
-)
-@click.option("--rules", is_flag=True, help="Stage the derivative rules: show their bodies.")
-@click.option(
-    "--platform",
-    type=click.Choice(PLATFORMS),
-    help="Lower for this platform, by default where JAX runs; only the stage hlo needs it here.",
-)
-@click.option("--locations", is_flag=True, help="Show the line of Python behind each op.")
-@sizes_option
-@allow_custom_calls_option
-@click.option("--print-ir-after-all", is_flag=True, help="Show the module after each pass.")
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write one file per stage into this folder.",
-)
 def dump(
     source: str,
     arguments: str | None,
@@ -154,10 +120,7 @@ def dump(
     folder: Path | None,
     **options: Any,
 ) -> None:
-    """Show the IR of SOURCE: a target such as `file.py:function`, an MLIR file, or `-`.
-
-    Without --args, the arguments are the function's or its module's `example_args`.
-    """
+    """Show the IR of SOURCE: a target such as `file.py:function`, an MLIR file, or `-`."""
     _check_needed(stages, options)
     loaded = load_source(source, arguments, options["platform"], entry, sizes, allow_custom_calls)
     loaded = _for_platform(loaded, options["platform"])

@@ -17,15 +17,10 @@ from pullback.program.argument_leaves import spell
 from pullback.program.derivation import result_paths
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import is_text, standard_input
-from pullback.tools.sources import allow_custom_calls_option, entry_option
 from pullback.tools.targets import naming
 from pullback_runtime import _artifact, _container, _entries, _meshes, _symbolic
 
 
-@click.command()
-@click.argument("file")
-@entry_option("--entry", "--entry-name")
-@allow_custom_calls_option
 def info(file: str, entry: str | None, allow_custom_calls: tuple[str, ...]) -> None:
     """Show the signature, rules, platforms, versions and sizes of FILE, or of `-` for stdin."""
     content = _artifact.read_bytes(standard_input() if file == "-" else Path(file))

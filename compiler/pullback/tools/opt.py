@@ -13,14 +13,19 @@ import click
 
 from pullback._jax import ir
 from pullback.errors import PipelineError, PullbackError
-from pullback.ir.mlir_passes import STOCK_PASSES
-from pullback.passes import PASSES
 from pullback.passes.list_passes import list_passes
 from pullback.passes.manager import Instrumentation, print_module, run_pipeline, verify_module
-from pullback.passes.pipelines import PIPELINES, Stage, check_known, format_pipeline, parse_pipeline
+from pullback.passes.pipelines import (
+    Stage,
+    check_known,
+    format_pipeline,
+    is_known,
+    known_names,
+    parse_pipeline,
+)
 from pullback.tools import module_io
 from pullback.tools.diagnostics import compare, messages_of
-from pullback.tools.plugins import load_rules, load_rules_option
+from pullback.tools.plugins import load_rules
 from pullback.tools.targets import blaming
 from pullback_runtime import _container
 
@@ -40,80 +45,8 @@ class Options:
     instrumentation: Instrumentation
 
 
-class OptCommand(click.Command):
-    """A command that reads `--cse` and `--jvp="wrt=0"` as passes, in the order given."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Rewrite the flags named after passes to `-p`."""
-        rewritten: list[str] = []
-        for arg in args:
-            name, _, options = arg.removeprefix("--").partition("=")
-            if arg.startswith("--") and _is_pass(name):
-                rewritten += ["-p", f"{name}{{{options}}}" if options else name]
-            else:
-                rewritten.append(arg)
-        try:
-            return super().parse_args(ctx, rewritten)
-        except click.NoSuchOption as error:
-            names = [*PASSES, *PIPELINES, *STOCK_PASSES]
-            close = difflib.get_close_matches(error.option_name.removeprefix("--"), names, n=2)
-            hints = [*(error.possibilities or ()), *(f"--{name}" for name in close)]
-            raise click.NoSuchOption(error.option_name, possibilities=hints, ctx=ctx) from error
-
-
-def _is_pass(name: str) -> bool:
-    return name in PASSES or name in PIPELINES or name in STOCK_PASSES
-
-
-def flag(name: str, help_text: str) -> Any:
-    """Return a click option that is a plain flag."""
-    return click.option(name, is_flag=True, help=help_text)
-
-
-@click.command(
-    cls=OptCommand,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Every pass is a flag as well, run in the order given: --inline-calls --cse "
-    '--jvp="entry=main wrt=0". --list-passes lists them.',
-)
-@click.argument("file", default="-")
-@click.option("-o", "output", default="-", metavar="FILE", help="Write here; '-' is stdout.")
-@click.option(
-    "--pass-pipeline", metavar="TEXT", help="Run builtin.module(first,second{key=value})."
-)
-@click.option("-p", "passes", multiple=True, metavar="TEXT", help="Run these passes; repeatable.")
-@load_rules_option
-@flag("--split-input-file", "Treat the parts between '// -----' lines as modules of their own.")
-@flag("--verify-diagnostics", "Check errors against '// expected-error {{…}}' comments.")
-@click.option("--verify-each/--no-verify-each", default=True, help="Verify after each pass.")
-@click.option("--mlir-print-ir-before", metavar="PASSES", default="", help="Print before these.")
-@click.option("--mlir-print-ir-after", metavar="PASSES", default="", help="Print after these.")
-@flag("--mlir-print-ir-before-all", "Print before each pass.")
-@flag("--mlir-print-ir-after-all", "Print after each pass.")
-@flag("--mlir-print-ir-after-change", "Print after each pass that changed something.")
-@flag("--mlir-print-ir-after-failure", "Print after a pass that failed.")
-@click.option("--mlir-print-ir-tree-dir", metavar="DIR", help="Print after each pass, to files.")
-@flag("--mlir-timing", "Print how long each pass took.")
-@flag("--mlir-pass-statistics", "Print the statistics of each pass.")
-@click.option(
-    "--mlir-elide-elementsattrs-if-larger",
-    "elide_larger_than",
-    type=int,
-    metavar="N",
-    help="Print larger constants as '...'.",
-)
-@flag("--mlir-print-debuginfo", "Print locations.")
-@flag("--mlir-print-op-generic", "Print ops in their generic form.")
-@flag("--emit-bytecode", "Write bytecode.")
-@flag("--dump-pass-pipeline", "Print the pipeline to stderr before it runs.")
-@flag("--run-reproducer", "Run the pipeline that the input file holds.")
-@flag("--list-passes", "List passes and their options.")
-@click.pass_context
-def opt(ctx: click.Context, /, list_passes: bool, **arguments: Any) -> None:
-    """Run passes on FILE: MLIR text, bytecode, a StableHLO portable artifact, or a jax.export.
-
-    '-' is stdin.
-    """
+def opt(list_passes: bool, **arguments: Any) -> None:
+    """Run passes on a module, with the flags of `pullback_cli.opt`; exit with 0, 1 or 2."""
     if list_passes:
         click.echo(_list_passes())
         return
@@ -126,10 +59,10 @@ def opt(ctx: click.Context, /, list_passes: bool, **arguments: Any) -> None:
             check_known(name)
     except PullbackError as error:
         _report(error, options)
-        ctx.exit(BAD_USAGE if isinstance(error, PipelineError) else FAILED)
+        sys.exit(BAD_USAGE if isinstance(error, PipelineError) else FAILED)
     if arguments["dump_pass_pipeline"]:
         click.echo(format_pipeline(stages), err=True)
-    ctx.exit(0 if process(content, stages, options) else FAILED)
+    sys.exit(0 if process(content, stages, options) else FAILED)
 
 
 _list_passes = list_passes
@@ -178,7 +111,19 @@ def _stages(arguments: dict[str, Any], content: bytes) -> tuple[Stage, ...]:
         return parse_pipeline(module_io.pipeline_of_reproducer(module_io.decode(content)))
     if pipeline is not None:
         return parse_pipeline(pipeline)
-    return tuple(stage for text in passes for stage in parse_pipeline(text))
+    return tuple(stage for text in passes for stage in _stages_of(text))
+
+
+def _stages_of(text: str) -> tuple[Stage, ...]:
+    """Return the stages of a `-p`, or of a flag that `pullback_cli.opt` takes for a pass."""
+    name, _, _ = text.removeprefix("--").partition("{")
+    if text.startswith("--") and not is_known(name):
+        context = click.get_current_context()
+        options = [name for each in context.command.params for name in each.opts]
+        flags = [*options, *(f"--{known}" for known in known_names())]
+        close = difflib.get_close_matches(f"--{name}", flags, n=2)
+        raise click.NoSuchOption(f"--{name}", possibilities=close, ctx=context)
+    return parse_pipeline(text.removeprefix("--"))
 
 
 def process(content: bytes, stages: tuple[Stage, ...], options: Options) -> bool:
@@ -261,9 +206,3 @@ def _report(error: BaseException, options: Options) -> None:
         click.echo(message.format(name), err=True)
     for note in getattr(error, "__notes__", ()):
         click.echo(note, err=True)
-
-
-main = opt
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
 from pullback.autodiff import registry
 from pullback.tools.targets import load_module
-
-load_rules_option = click.option(
-    "--load-rules",
-    "plugins",
-    multiple=True,
-    metavar="PLACE",
-    help="Import derivative rules from path/file.py or package.module; repeatable.",
-)
 
 
 def load_rules(plugins: Sequence[str]) -> None:

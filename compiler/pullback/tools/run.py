@@ -20,12 +20,8 @@ from pullback.tools import engines
 from pullback.tools.inputs import Arrays
 from pullback.tools.show import note
 from pullback.tools.sources import (
-    Tolerance,
-    allow_custom_calls_option,
     check_used,
-    entry_option,
     load_source,
-    sizes_option,
 )
 from pullback.tools.targets import naming
 
@@ -111,39 +107,6 @@ def _find_nan(spec: str, program: Program, values: Arrays) -> None:
     raise SystemExit(FAILED)
 
 
-@click.command()
-@click.argument("source")
-@click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
-@entry_option("--entry", "--entry-name")
-@sizes_option
-@allow_custom_calls_option
-@click.option("--backend", help="cpu, cuda, rocm or tpu. By default where JAX runs.")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="A .npy file per argument, or .npz files with several, by argument path or in order.",
-)
-@click.option(
-    "--random",
-    "seed",
-    type=click.IntRange(0),
-    help="Random arrays from this seed; numbers that are given stay.",
-)
-@click.option("--interpret", is_flag=True, help="Use StableHLO's interpreter instead of XLA.")
-@click.option("--compare", is_flag=True, help="Run both, and report the largest difference.")
-@click.option("--jax", "with_jax", is_flag=True, help="Compare a target with plain JAX.")
-@click.option(
-    "--find-nan",
-    "wants_nan",
-    is_flag=True,
-    help="Report the op that makes the first NaN in a result; exit with 1 if there is one.",
-)
-@click.option("--tolerance", type=Tolerance(), help="Exit with 1 when a difference is larger.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Save the results in this .npz file."
-)
 def run(
     source: str,
     arguments: str | None,

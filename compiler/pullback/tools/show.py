@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import click
+import jax
 from rich.console import Console
 from rich.highlighter import RegexHighlighter
 from rich.theme import Theme
 
 from pullback.errors import UsageError
+from pullback_runtime import __version__
 
 THEME = Theme(
     {
@@ -72,6 +74,11 @@ def into_its_folder(output: Path) -> Iterator[None]:
 def note(text: str) -> None:
     """Print a remark for the reader, on stderr so that pipes stay clean."""
     Console(stderr=True, soft_wrap=True).print(text, style="dim", markup=False, highlight=False)
+
+
+def versions() -> str:
+    """Return the versions of pullback and of JAX."""
+    return f"pullback {__version__}, with jax {jax.__version__}"
 
 
 def show_error(error: Any) -> None:

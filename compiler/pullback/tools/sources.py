@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import click
-
 import pullback
 from pullback import Program
 from pullback.errors import UsageError
-from pullback.passes.options import parse_number
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import standard_input
 from pullback.tools.targets import Target, is_target, load_target, naming
@@ -43,56 +39,6 @@ def check_used(without: str, options: dict[str, Any]) -> None:
     for name, value in options.items():
         if value is not None and value is not False:
             raise UsageError(f"{name} says nothing without {without}", do=f"leave out {name}")
-
-
-def _parse_sizes(context: Any, parameter: Any, text: str | None) -> dict[str, int] | None:
-    """Parse `b=4,n=3` to a dictionary."""
-    del context, parameter
-    if text is None:
-        return None
-    pairs = [part.partition("=") for part in text.split(",")]
-    try:
-        sizes = {name.strip(): parse_number(int, size) for name, _, size in pairs}
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not sizes such as b=4,n=3") from None
-    if len(sizes) < len(pairs):
-        raise click.BadParameter(f"{text!r} gives a dimension two sizes")
-    return sizes
-
-
-class Tolerance(click.FloatRange):
-    """A finite number of at least 0: click's range would let NaN pass."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0)
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{number} is no tolerance; write a number such as 1e-3", param, ctx)
-        return number
-
-
-sizes_option = click.option(
-    "--sizes", callback=_parse_sizes, help="Of symbolic dimensions, such as b=4,n=3."
-)
-
-
-def entry_option(*names: str) -> Any:
-    """Return the option, of these names, that chooses a program of a file."""
-    return click.option(
-        *names,
-        "entry",
-        help="Which program of a file, by default its first; of another module, the function.",
-    )
-
-
-allow_custom_calls_option = click.option(
-    "--allow-custom-calls",
-    multiple=True,
-    metavar="NAME",
-    help="Allow a file to make custom calls of this target; repeatable.",
-)
 
 
 def load_source(

@@ -1,0 +1,99 @@
+"""The command `pullback derive`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pullback_cli.call import call
+from pullback_cli.options import (
+    allow_custom_calls_option,
+    entry_option,
+    load_rules_option,
+    sizes_option,
+    whole_number,
+)
+
+
+def _parse_positions(
+    context: Any, parameter: Any, text: str | None
+) -> int | tuple[int, ...] | None:
+    """Parse `0,1` to a tuple; a single `0` to a number, so that its gradient is no tuple of one."""
+    del context, parameter
+    if text is None:
+        return None
+    try:
+        positions = tuple(whole_number(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not positions such as 0,1") from None
+    return positions if len(positions) > 1 else positions[0]
+
+
+def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
+    """Parse `0,none` to a tuple with None for `none`; return None if the option is not given."""
+    del context, parameter
+    if text is None:
+        return None
+    try:
+        axes = tuple(None if part == "none" else whole_number(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not axes such as 0,none") from None
+    return axes
+
+
+@click.command()
+@click.argument("source")
+@click.option("--jvp", is_flag=True, help="(args, tangents) -> (results, tangents).")
+@click.option("--vjp", is_flag=True, help="(args, cotangents) -> (results, cotangents).")
+@click.option("--grad", is_flag=True, help="(args) -> gradients of a scalar result.")
+@click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
+@entry_option("--entry")
+@click.option(
+    "--wrt",
+    "--argnums",
+    "wrt",
+    callback=_parse_positions,
+    help="Positions of the arguments to differentiate, such as 0,1. "
+    "By default 0 for --grad, and all of them otherwise.",
+)
+@click.option("--order", type=click.IntRange(1), help="How often to differentiate. By default 1.")
+@click.option(
+    "--vmap", "batch", type=click.IntRange(0), help="Then batch it: so many items at once."
+)
+@click.option(
+    "--in-axes",
+    callback=_parse_axes,
+    help="With --vmap: where each argument has the batch axis, such as 0,none. By default 0.",
+)
+@sizes_option
+@load_rules_option
+@allow_custom_calls_option
+@click.option("--rules", is_flag=True, help="Stage the rules that a further derivative needs.")
+@click.option("--lower", is_flag=True, help="Lower the result to pure StableHLO.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Print what the last derivative stores, by line, and what it computes again.",
+)
+@click.option("--json", "as_json", is_flag=True, help="With --explain: as JSON.")
+@click.option(
+    "--allow-refusals",
+    is_flag=True,
+    help="Save a program although rules refuse: it raises what they say where they are needed.",
+)
+@click.option(
+    "--entry-name",
+    metavar="NAME",
+    help="Save the result as an entry of this name beside the entries of SOURCE, in one file.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Write here: text, or a saved program if the name ends in .mlirbc; '-' is stdout.",
+)
+def derive(**given: Any) -> None:
+    """Differentiate or batch SOURCE: an MLIR file, `-`, or a target such as `file.py:function`."""
+    call("pullback.tools.derive:derive", given)

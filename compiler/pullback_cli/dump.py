@@ -1,0 +1,52 @@
+"""The command `pullback dump`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pullback_cli.call import call
+from pullback_cli.options import allow_custom_calls_option, entry_option, sizes_option
+
+STAGES = ("jaxpr", "kept", "program", "stablehlo", "hlo", "jvp", "vjp", "grad")
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+
+
+@click.command()
+@click.argument("source")
+@click.option("--args", "arguments", help="Argument types, such as 'f32[8,128], i32[8]'.")
+@entry_option("--entry", "--entry-name")
+@click.option(
+    "--stage",
+    "stages",
+    multiple=True,
+    default=("program",),
+    show_default=True,
+    type=click.Choice([*STAGES, "all"]),
+    help="What to show; may be given several times. All but the derivatives: all.",
+)
+@click.option("--rules", is_flag=True, help="Stage the derivative rules: show their bodies.")
+@click.option(
+    "--platform",
+    type=click.Choice(PLATFORMS),
+    help="Lower for this platform, by default where JAX runs; only the stage hlo needs it here.",
+)
+@click.option("--locations", is_flag=True, help="Show the line of Python behind each op.")
+@sizes_option
+@allow_custom_calls_option
+@click.option("--print-ir-after-all", is_flag=True, help="Show the module after each pass.")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write one file per stage into this folder.",
+)
+def dump(**given: Any) -> None:
+    """Show the IR of SOURCE: a target such as `file.py:function`, an MLIR file, or `-`.
+
+    Without --args, the arguments are the function's or its module's `example_args`.
+    """
+    call("pullback.tools.dump:dump", given)
