@@ -317,3 +317,22 @@ def test_an_argument_of_another_type_is_named():
     ours = pb.trace(lambda x: {"y": x["a"]})({"a": X}).as_jax()
     with pytest.raises(ArgumentMismatchError, match=r"x\['a'\] must have type float32\[5\]"):
         ours({"a": X[:2]})
+
+
+FACTORS = {
+    "cholesky": lambda a: lax.linalg.cholesky(a @ a.T),
+    "lu": lambda a: lax.linalg.lu(a)[0],
+    "svd": lambda a: lax.linalg.svd(a),
+    "eigh": lambda a: lax.linalg.eigh(a)[1],
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_a_routine_of_lapack_is_the_primitive_of_jax(name):
+    """Whose batches JAX hands to the library as one call."""
+    function, a = FACTORS[name], jnp.asarray(MATRIX)
+    ours = pb.trace(function)(a).as_jax()
+    found = primitives(jax.make_jaxpr(jax.vmap(ours))(jnp.stack([a, 2 * a])).jaxpr)
+    assert name in found
+    assert "ffi_call" not in found
+    agree(jax.jacobian(ours)(a), jax.jacobian(function)(a), 1e-4)

@@ -14,7 +14,7 @@ from jax import lax
 
 import pullback as pb
 from pullback import artifact
-from pullback.files.jax_export import match_library_calls
+from pullback.program import library_routines
 from pullback_runtime import ModuleError
 from tests.files.models import of_export
 
@@ -172,7 +172,7 @@ def test_exports_for_tpus_have_derivatives_by_the_same_calls(name: str) -> None:
 
 
 def test_calls_of_tpus_give_what_jax_gives() -> None:
-    lu, pivots, permutation = match_library_calls.ROUTINES["LuDecomposition"]({}, A).values()
+    lu, pivots, permutation = library_routines.ROUTINES["LuDecomposition"]({}, A).values()
     np.testing.assert_array_equal(lu, scipy.lu_factor(A)[0])
     np.testing.assert_array_equal(pivots, scipy.lu_factor(A)[1])
     lower = np.tril(lu, -1) + np.eye(3)
@@ -204,7 +204,7 @@ def test_a_call_of_a_tpu_says_where_it_runs() -> None:
 
 def decomposed(routine: str, x: Any, **options: Any) -> tuple[Any, Any, Any, Any]:
     """The singular values, and the product of what such a routine gives."""
-    found = match_library_calls.ROUTINES[routine](options, x)
+    found = library_routines.ROUTINES[routine](options, x)
     u, v = found[2], found[3]
     k = found[1].shape[-1]
     return found[1], u[..., :k] * found[1][..., None, :], u, v
@@ -223,7 +223,7 @@ def test_singular_vectors_as_routines_for_gpus_give_them(x: np.ndarray, full: bo
     if not full:
         for transposed in (False, True):
             options = {"compute_uv": True, "full_matrices": full, "transposed": transposed}
-            found = match_library_calls.ROUTINES["gesvd"](options, x)
+            found = library_routines.ROUTINES["gesvd"](options, x)
             u, vh = (found[3], found[2]) if transposed else (found[2], found[3])
             np.testing.assert_allclose((u * found[1][..., None, :]) @ vh, x, atol=1e-12)
 

@@ -364,7 +364,7 @@ DRIVERS = (
         ("tests/files/test_linear_algebra.py",),
     ),
     Mutant(
-        "files/jax_export/match_library_calls.py",
+        "program/library_routines.py",
         "v = jnp.conj(jnp.swapaxes(vh, -1, -2))",
         "v = jnp.swapaxes(vh, -1, -2)",
         (

@@ -16,6 +16,14 @@ from pullback.ir.regions import results_of
 from pullback.program.as_jax import table
 from pullback.program.as_jax.reductions import comparison
 from pullback.program.as_jax.table import Array, OpInJax, evaluates
+from pullback.program.library_routines import (
+    QR,
+    ROUTINES,
+    asks_for_success,
+    is_laid_out,
+    options_of,
+    routine_of,
+)
 from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._jax import load_lapack
 
@@ -34,10 +42,12 @@ def _custom_call(op: OpInJax, *operands: Array) -> list[Array]:
     if target in ANNOTATIONS:
         op.attributes.names.update(_all_names(op))
         return list(operands)
+    found = None
     if target.startswith("lapack_"):
         load_lapack()
-    known = next((_KNOWN[each] for each in _KNOWN if target in each), None)
-    found = known(op, *operands) if known else None
+        found = _lapack(op, *operands)
+    if target == "ApproxTopK":
+        found = _approx_top_k(op, *operands)
     return _foreign(op, target, operands) if found is None else found
 
 
@@ -116,51 +126,32 @@ def _aliases(op: OpInJax) -> dict[int, int] | None:
     return found
 
 
-# ------------------------------------------------------------------------------ linear algebra
+# --------------------------------------------------- routines that JAX has as primitives
 
 
-def _letter(op: OpInJax, name: str) -> str:
-    """Return an option of LAPACK's, a letter that is stored as a number."""
-    options = {each.name: each.attr for each in ir.DictAttr(op.attributes[CONFIGURATION])}
-    return chr(ir.IntegerAttr(options[name]).value)
+def _lapack(op: OpInJax, *operands: Array) -> list[Array] | None:
+    """Return the results of a routine by the primitive of JAX, if that gives all that are used.
 
-
-def _is_by_columns(op: OpInJax) -> bool:
-    """Return True if all matrices lie as JAX has LAPACK's: by columns, batches in front."""
-    layouts = [*(_layouts(op, "operand_layouts") or ()), *(_layouts(op, "result_layouts") or [])]
-    return all(
-        each == (*range(len(each) - 2), len(each) - 1, len(each) - 2)
-        for each in layouts
-        if len(each) > 1
-    )
-
-
-def _trsm(op: OpInJax, a: Array, b: Array) -> list[Array] | None:
-    if not _is_by_columns(op):
+    Its status is 0, since JAX's results are NaN where it fails.
+    """
+    routine, results = routine_of(op.operation), results_of(op.operation)
+    if routine in QR or routine not in ROUTINES or not is_laid_out(op.operation, True):
         return None
+    avals = [table.aval_of(v.type) for v in results]
+    made = ROUTINES[routine](options_of(op.operation), *operands)
+    found = {
+        i: x for i, x in made.items() if (x.shape, x.dtype) == (avals[i].shape, avals[i].dtype)
+    }
+    *_, status = results
+    for i, v in enumerate(results):
+        if (
+            i not in found
+            and is_used(v)
+            and not (v == status and all(map(asks_for_success, v.uses)))
+        ):
+            return None
     op.attributes.names.update(_all_names(op))
-    how = _letter(op, "trans_x")
-    solution = lax.linalg.triangular_solve(
-        a,
-        b,
-        left_side=_letter(op, "side") == "L",
-        lower=_letter(op, "uplo") == "L",
-        transpose_a=how != "N",
-        conjugate_a=how == "C",
-        unit_diagonal=_letter(op, "diag") == "U",
-    )
-    return [solution]
-
-
-def _gtsv(op: OpInJax, *operands: Array) -> list[Array] | None:
-    """Solve a tridiagonal system; its factors, which JAX has not, must be unused."""
-    results = results_of(op.operation)
-    if not _is_by_columns(op) or any(map(is_used, results[:3])):
-        return None
-    op.attributes.names.update(_all_names(op))
-    solution = lax.linalg.tridiagonal_solve(*operands)
-    status = lax.full(build.shape(results[4]), 0, op.dtypes[4])
-    return [*operands[:3], solution, status]
+    return [found[i] if i in found else lax.full(a.shape, 0, a.dtype) for i, a in enumerate(avals)]
 
 
 def _approx_top_k(op: OpInJax, x: Array, *rest: Array) -> list[Array] | None:
@@ -186,11 +177,3 @@ def _approx_top_k(op: OpInJax, x: Array, *rest: Array) -> list[Array] | None:
             aggregate_to_topk=bool(options["aggregate_to_topk"].value),
         )
     )
-
-
-_KNOWN = {
-    frozenset(f"lapack_{letter}trsm_ffi" for letter in "sdcz"): _trsm,
-    frozenset(f"lapack_{letter}gtsv_ffi" for letter in "sdcz"): _gtsv,
-    frozenset(["ApproxTopK"]): _approx_top_k,
-}
-"""The routines that JAX has primitives for, with derivatives and batches."""
