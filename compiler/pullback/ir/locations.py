@@ -43,12 +43,12 @@ def user_frame(location: ir.Location) -> str | None:
 
     JAX names the function; parsers of MLIR do not.
     """
-    return _described(_frames(location))
+    return _described(frames_of(location))
 
 
 def innermost_frame(location: ir.Location) -> source_info.Frame | None:
     """Return the file, line and function of the innermost line of the user's, or None."""
-    return next(_frames(location), None)
+    return next(frames_of(location), None)
 
 
 def primitive_of(location: ir.Location) -> str | None:
@@ -60,7 +60,7 @@ def primitive_of(location: ir.Location) -> str | None:
     return found and found["name"]
 
 
-def _frames(location: ir.Location) -> Iterator[source_info.Frame]:
+def frames_of(location: ir.Location) -> Iterator[source_info.Frame]:
     """Yield the frames that are neither JAX's nor pullback's, innermost first."""
     for found in _FRAME.finditer(str(location)):
         file = unescaped(found["file"])
@@ -77,7 +77,7 @@ def user_line_of(operation: Any) -> str | None:
 
 def own_line_of(operation: Any) -> str | None:
     """Return the innermost line behind an operation that is of no installed library."""
-    return _own(_frames(operation.operation.location))
+    return _own(frames_of(operation.operation.location))
 
 
 def of_equation(equation: Any) -> str | None:

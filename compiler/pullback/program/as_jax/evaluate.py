@@ -18,6 +18,7 @@ from pullback.ir.regions import TERMINATORS, operands_of, operations, results_of
 from pullback.ir.symbols import functions, is_declaration
 from pullback.program.as_jax import table
 from pullback.program.as_jax.one_call import one_call
+from pullback.program.as_jax.source_lines import at
 from pullback.program.as_jax.table import Array, Flat, OpInJax, refusal
 from pullback_runtime._jax import operations_where
 
@@ -108,7 +109,7 @@ class Evaluation:
         _check_shapes(operation)
         op = OpInJax(operation, self, self._regions(operation, values), table._Read(operation))
         try:
-            found = lowering(op, *operands)
+            found = at(operation.location, lambda: lowering(op, *operands))
         except PullbackError:
             raise
         except Exception as error:
