@@ -145,6 +145,7 @@ class InPlace:
 
 Jvp = Callable[[Op, Tangents], Sequence[Value | None]]
 Vjp = Callable[[Op, Tangents], Sequence[Any]]
+Expand = Callable[[Op, Sequence[Value]], Sequence[Value]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +173,7 @@ class Rule:
     copies: bool = False  # `jvp` copies the op, with all its attributes
     activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
     reached: Callable[[Op, Mask], Sequence[bool]] | None = None  # the operands, by which results
+    expand: Expand | None = None  # emits other ops that compute the same
     variant: Callable[[Op], Rule] | None = None  # the rule to use instead, by what the op does;
     # with `reads`, some of these rules have them
 

@@ -16,7 +16,7 @@ from pullback.ir import ops
 from pullback.ir.purity import target_of
 from pullback.ir.regions import replace_op
 from pullback.ir.symbols import erase_unreachable, symbol
-from pullback.rules.chlo_scan import expand_scans
+from pullback.rules.derived import expand_op
 from pullback_runtime import _mhlo
 from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import operations_named, operations_where, run_passes
@@ -38,7 +38,9 @@ def wrap_chlo(module: ir.Module, *, expand: bool = True) -> None:
       expand: decompose the composites to the expansion of the op. That has no portable form if
         dimensions are symbols; without `expand` it is a custom call, which only `restore` reads.
     """
-    expand_scans(module)
+    with _jax.working_in(module):
+        for op in operations_named(module, "chlo.scan"):
+            expand_op(op)
     outliner = _Outliner(module, expand)
     for op in operations_where(module, _can_be_wrapped):
         outliner.wrap(op)

@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pullback import _jax
 from pullback._jax import ir
 from pullback.autodiff.batch_rules import MappedOp, batch, to_front
-from pullback.autodiff.registry import RULES, Op, Rule, jointly, register
+from pullback.autodiff.registry import Op, Rule, jointly, register
 from pullback.ir import build, loop_carries
 from pullback.ir.build import Value
-from pullback.ir.regions import blocks, operations, replace_op
+from pullback.ir.regions import blocks, operations
 from pullback.rules.derived import expanded
 from pullback_runtime._erasure import erase, spare
-from pullback_runtime._jax import operations_where
 
 
 def scan(op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -103,19 +101,7 @@ def _from_front(v: Value, dimension: int) -> Value:
     return build.permute(v, [*order[:dimension], 0, *order[dimension:]])
 
 
-register(Rule("chlo.scan", *expanded(scan), jointly, __name__, "control"))
-
-
-def expand_scans(module: ir.Module) -> None:
-    """Replace each `chlo.scan` of a module by a loop, for consumers that do not know the op."""
-    with _jax.working_in(module):
-        for operation in operations_where(module, lambda op: op.name == "chlo.scan"):
-            operands, results = list(operation.operands), list(operation.results)
-            inactive = [False] * len(operands)
-            op = Op(operation, operands, results, inactive, RULES["chlo.scan"], None)
-            with build.inserting(ir.InsertionPoint(operation), operation.location):
-                found = scan(op, operands)
-            replace_op(operation, found)
+register(Rule("chlo.scan", *expanded(scan), jointly, __name__, "control", expand=scan))
 
 
 # --------------------------------------------------------------------------------- batches

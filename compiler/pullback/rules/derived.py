@@ -13,12 +13,24 @@ from typing import Any
 
 from pullback._jax import ir
 from pullback.autodiff.forward import Forward
-from pullback.autodiff.registry import Jvp, Mask, Op, Rule, Tangents, Vjp, register, unsupported
+from pullback.autodiff.registry import (
+    RULES,
+    Expand,
+    Jvp,
+    Mask,
+    Op,
+    Rule,
+    Tangents,
+    Vjp,
+    load_all,
+    register,
+    unsupported,
+)
 from pullback.autodiff.reverse import Reverse, identity
 from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.purity import Purity, is_used
-from pullback.ir.regions import operations
+from pullback.ir.regions import operations, replace_op
 from pullback_runtime._erasure import erase
 
 
@@ -47,9 +59,6 @@ def transposed(jvp: Jvp) -> Vjp:
 
     vjp.__module__ = jvp.__module__
     return vjp
-
-
-Expand = Callable[[Op, Sequence[Value]], Sequence[Value]]
 
 
 def expanded(expand: Expand) -> tuple[Jvp, Vjp]:
@@ -112,8 +121,32 @@ def by_expansion(
             family,
             keeps_type=True,
             elementwise=elementwise,
+            expand=checked,
         )
     )
+
+
+def has_expansion(operation: Any) -> bool:
+    """Return True if other ops are known that compute what an op does."""
+    load_all()
+    rule = RULES.get(operation.name)
+    return rule is not None and rule.expand is not None
+
+
+def expand_op(operation: Any) -> None:
+    """Replace an op of a module by others that compute the same.
+
+    Raises:
+      MissingRuleError: the form of the op is one that nobody knows, or a shape is dynamic.
+    """
+    load_all()
+    operands, results = list(operation.operands), list(operation.results)
+    rule = RULES[operation.name]
+    assert rule.expand is not None
+    op = Op(operation, operands, results, [False] * len(operands), rule, None)
+    with build.inserting(ir.InsertionPoint(operation), operation.location):
+        found = rule.expand(op, operands)
+    replace_op(operation, found)
 
 
 @contextmanager

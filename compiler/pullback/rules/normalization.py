@@ -94,6 +94,7 @@ for _name, _expand in (
             __name__,
             "normalization",
             keeps_type=True,
+            expand=_expand,
         )
     )
 

@@ -94,7 +94,15 @@ def _cumulative(sizes: Value) -> Value:
 
 
 register(
-    Rule("chlo.ragged_dot", *expanded(_dense), separately, __name__, "bilinear", keeps_type=True)
+    Rule(
+        "chlo.ragged_dot",
+        *expanded(_dense),
+        separately,
+        __name__,
+        "bilinear",
+        keeps_type=True,
+        expand=_dense,
+    )
 )
 
 

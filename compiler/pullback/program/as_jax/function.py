@@ -8,9 +8,10 @@ from typing import Any
 import jax
 from jax import lax
 
+from pullback import _jax
 from pullback._jax import hijax, prng_keys
 from pullback._jax.tangent_types import high_type
-from pullback.errors import ArgumentMismatchError
+from pullback.errors import ArgumentMismatchError, MissingRuleError
 from pullback.ir.mlir_passes import run_stock, stock_stage
 from pullback.program import platform_variants
 from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in the table
@@ -27,14 +28,15 @@ from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in
     top_k,
 )
 from pullback.program.as_jax.evaluate import Evaluation
-from pullback.program.as_jax.table import Array
+from pullback.program.as_jax.table import OPS, Array, refusal
+from pullback.rules.derived import expand_op, has_expansion
 from pullback_runtime._arguments import promoted_dtype, spell
-from pullback_runtime._jax import operations_named
+from pullback_runtime._jax import operations_named, operations_where
 
 
 def as_jax(program: Any) -> Callable[..., Any]:
     """Return a plain function of JAX that does what a program does; see `Program.as_jax`."""
-    here = _with_constant_shapes(platform_variants.here(program).stage_rules())
+    here = _in_known_ops(platform_variants.here(program).stage_rules())
     evaluation = Evaluation(here)
     evaluation.check("main")
     run = evaluation.inline("main")
@@ -48,14 +50,24 @@ def as_jax(program: Any) -> Callable[..., Any]:
     return function
 
 
-def _with_constant_shapes(program: Any) -> Any:
-    """Return the program with ops of constant shapes as static ones.
+def _in_known_ops(program: Any) -> Any:
+    """Return the program with ops of constant shapes as static ones, and without those JAX lacks.
 
     The program is a copy, whose module changes in place.
     """
     if operations_named(program.module, *_DYNAMIC):
         run_stock(program.module, stock_stage("stablehlo-canonicalize-dynamism"))
+    with _jax.working_in(program.module):
+        for op in operations_where(program.module, _is_unknown):
+            try:
+                expand_op(op)
+            except MissingRuleError as error:
+                raise refusal(op, f"as it is here: {error.message}") from error
     return program
+
+
+def _is_unknown(operation: Any) -> bool:
+    return operation.name not in OPS and has_expansion(operation)
 
 
 _DYNAMIC = (

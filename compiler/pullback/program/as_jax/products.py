@@ -59,15 +59,6 @@ def _dot(op: OpInJax, x: Array, y: Array) -> Array:
     return lax.dot_general(x, y, dims, precision=_precision(op), preferred_element_type=op.dtype)
 
 
-@evaluates("stablehlo.einsum", "stablehlo.unary_einsum")
-def _einsum(op: OpInJax, *operands: Array) -> Array:
-    config = op.word("einsum_config")
-    if "..." in config or "->" not in config:
-        raise op.refusal(f"with {config!r}: JAX reads dimensions that it does not name otherwise")
-    precision = _precision(op) if len(operands) == 2 else None
-    return jnp.einsum(config, *operands, precision=precision, preferred_element_type=op.dtype)
-
-
 @evaluates("stablehlo.convolution")
 def _convolution(op: OpInJax, x: Array, kernel: Array) -> Array:
     d = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
