@@ -365,3 +365,18 @@ def test_an_error_of_checkify_comes_from_the_line_of_the_program():
     frames = traceback.extract_tb(raised.value.__cause__.__traceback__)
     line = forward_rule.__wrapped__.__code__.co_firstlineno + 2
     assert (__file__, "forward_rule", line) in {(f.filename, f.name, f.lineno) for f in frames}
+
+
+def test_a_mesh_of_more_devices_than_there_are_is_refused():
+    text = """
+    sdy.mesh @mesh = <["i"=2]>
+    func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"i"}]>]
+          out_shardings=[<@mesh, [{"i"}]>] manual_axes={"i"} (%a: tensor<2xf32>) {
+        %1 = stablehlo.sine %a : tensor<2xf32>
+        sdy.return %1 : tensor<2xf32>
+      } : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }"""
+    with pytest.raises(NoJaxCounterpartError, match="on 2 devices: there are 1 here"):
+        pb.load(text.encode()).as_jax()

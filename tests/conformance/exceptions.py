@@ -125,6 +125,13 @@ THROUGH_JAX: tuple[Known, ...] = (
         "stablehlo.scatter with a body",
         "JAX compares complex numbers part by part there, and has no public scatter by such a body",
     ),
+    Known(
+        "reduce_window_m??_*complex64*",
+        ("import", "vmap"),
+        FAILS,
+        "cannot lower the function",
+        "JAX's own forward rule compares complex numbers there, which it cannot lower",
+    ),
 )
 """Those of `program.as_jax()`, which JAX differentiates by the rules of its own primitives."""
 

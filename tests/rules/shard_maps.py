@@ -219,6 +219,7 @@ def differences(case: Case, check: bool) -> dict[str, float]:
         "second order": (pb.grad(along(pb.grad), argnums)(*args), second),
         "loaded": (loaded.grad(argnums)(*args), expected),
         "loaded, second order": (pb.grad(along(pb.grad, loaded), argnums)(*args), second),
+        "as_jax": (jax.jit(jax.grad(loaded.as_jax(), argnums))(*args), expected),
     }
     if not any(rule in str(jax.make_jaxpr(loss)(*args)) for rule in ("custom_vjp", "hi_prim")):
         _, tangent = jax.jit(lambda *args: jax.jvp(loss, args, tuple(moves)))(*args)

@@ -9,7 +9,7 @@ import pytest
 from tests.rules.processes import run_python
 
 CASES_OF_PARTS = (10, 12, 11, 9)  # and two more where JAX does not crash on an empty array
-ALWAYS = {"gradient", "pull back", "second order", "loaded", "loaded, second order"}
+ALWAYS = {"gradient", "pull back", "second order", "loaded", "loaded, second order", "as_jax"}
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from pullback.errors import ArgumentMismatchError, MissingRuleError
 from pullback.ir.mlir_passes import run_stock, stock_stage
 from pullback.program import platform_variants
 from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in the table
+    collectives,
     control_flow,
     custom_calls,
     elementwise,

@@ -13,6 +13,7 @@ from jax import lax
 
 from pullback._jax import windows
 from pullback.ir import build
+from pullback.program.as_jax.shapes import run_alone
 from pullback.program.as_jax.steps import steps_in_jax, steps_of
 from pullback.program.as_jax.table import Array, Flat, OpInJax, evaluates
 from pullback.rules.body_patterns import applied, body_name
@@ -58,16 +59,24 @@ _BOOLS = {
 }
 
 
+def _known(op: OpInJax) -> dict[str, Monoid]:
+    return _BOOLS if op.dtype.kind == "b" else _NUMBERS
+
+
 def _monoid(op: OpInJax, region: int = 0) -> Monoid | None:
     """Return what a region combines its two arguments by; None if it is something else."""
-    known = _BOOLS if op.dtype.kind == "b" else _NUMBERS
-    return known.get(body_name(op.operation.regions[region]))
+    return _known(op).get(body_name(op.operation.regions[region]))
 
 
 def _is_neutral(v: Any, monoid: Monoid, dtype: np.dtype) -> bool:
     """Return True if a value of the module is a constant that the monoid leaves out."""
+    neutral = monoid.neutral(dtype)
+    if build.is_result_of(v, "stablehlo.broadcast_in_dim"):
+        v = v.owner.operands[0]
+    if dtype.kind == "c" and build.is_constant(v):  # whose elements the bindings cannot read
+        return bool(np.all(run_alone(v.owner.operation) == neutral))
     number = build.one_number(v)
-    return number is not None and bool(number == monoid.neutral(dtype))
+    return number is not None and bool(number == neutral)
 
 
 @evaluates("stablehlo.reduce")
@@ -180,12 +189,12 @@ def _select_and_scatter(op: OpInJax, x: Array, source: Array, init: Array) -> Ar
     strides = build.integers_or_ones(op.attributes, "window_strides", rank)
     sizes = build.integers_or_ones(op.attributes, "window_dimensions", rank)
     how = sizes, strides, build.paddings(op.attributes, rank)
-    added = _monoid(op, 1)
+    added = _known(op)["stablehlo.add"]
     chosen = comparison(op.operation.regions[0].blocks[0])
-    if added is not None and added.combine is lax.add and chosen in ("GE", "LE"):
+    if _monoid(op, 1) is added and chosen in ("GE", "LE"):
         found = windows.select_and_scatter_add(source, x, chosen, *how)
         neutral = _is_neutral(op.operands[2], added, found.dtype)
-        return found if neutral else lax.add(lax.broadcast(init, found.shape), found)
+        return found if neutral else added.combine(lax.broadcast(init, found.shape), found)
     raise op.refusal("with bodies other than GE or LE, and a sum")
 
 

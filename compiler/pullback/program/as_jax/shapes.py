@@ -12,7 +12,7 @@ import pullback_runtime
 from pullback._jax import ir
 from pullback.ir import build
 from pullback.program.as_jax.indexing import widened
-from pullback.program.as_jax.table import Array, OpInJax, evaluates, plain
+from pullback.program.as_jax.table import Array, OpInJax, evaluates
 
 
 @evaluates("stablehlo.constant", "chlo.constant")
@@ -25,16 +25,16 @@ def _numbers(op: OpInJax) -> Any:
     try:
         value = ir.DenseElementsAttr(op.attributes["value"])
     except TypeError:  # the bindings cannot hold complex numbers
-        return _run_alone(op.operation)
+        return run_alone(op.operation)
     if value.is_splat and isinstance(found := value.get_splat_value(), ir.FloatAttr):
         return np.full(op.shape, found.value, op.dtype)
     array = np.array(value)
     if array.dtype != op.dtype:  # nor read all small types
-        return _run_alone(op.operation)
+        return run_alone(op.operation)
     return np.broadcast_to(array, op.shape)
 
 
-def _run_alone(operation: Any) -> Any:
+def run_alone(operation: Any) -> Any:
     """Return the result of an op without operands, by the reference interpreter."""
     type = operation.results[0].type
     text = operation.get_asm(use_local_scope=True, assume_verified=True).partition(" = ")[2]
@@ -133,4 +133,7 @@ def _barrier(op: OpInJax, *operands: Array) -> list[Array]:
     return list(lax.optimization_barrier(operands))
 
 
-evaluates("sdy.sharding_constraint")(plain(lambda x: x))
+@evaluates("sdy.sharding_constraint")
+def _sharding_constraint(op: OpInJax, x: Array) -> Array:
+    op.attributes.names.add("sharding")
+    return x
