@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -12,6 +12,7 @@ from pullback_cli.call import call
 from pullback_cli.options import flag, load_rules_option
 from pullback_cli.passes import described_passes
 
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 VALUES_FOLLOW = "--"
 """After this, no argument is an option."""
 
@@ -24,7 +25,9 @@ class OptCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Rewrite one dash to two, and flags that are no options to `-p`."""
-        known = {name for each in self.get_params(ctx) for name in each.opts + each.secondary_opts}
+        known = {
+            name: each for each in self.get_params(ctx) for name in each.opts + each.secondary_opts
+        }
         end = args.index(VALUES_FOLLOW) if VALUES_FOLLOW in args else len(args)
         rewritten = [part for arg in args[:end] for part in _rewritten(arg, known)]
         return super().parse_args(ctx, rewritten + args[end:])
@@ -42,15 +45,18 @@ class OptCommand(click.Command):
         return found
 
 
-def _rewritten(arg: str, known: Collection[str]) -> list[str]:
-    """Return an argument as click reads it."""
+def _rewritten(arg: str, known: Mapping[str, click.Parameter]) -> list[str]:
+    """Return an argument as click reads it: no part for a flag that is set to false."""
     flag_text, equals, value = arg.partition("=")
     name = flag_text.lstrip("-")
     if not name or not arg.startswith("-"):
         return [arg]
     if flag_text in known and len(name) == 1:
         return [flag_text, value] if equals else [arg]
-    if f"--{name}" in known:
+    option = known.get(f"--{name}")
+    if isinstance(option, click.Option) and option.is_flag and value in TRUTHS:
+        return [f"--{name}"] if TRUTHS[value] else option.secondary_opts[:1]
+    if option is not None:
         return [f"--{name}{equals}{value}"]
     return ["-p", f"--{name}{{{value}}}" if value else f"--{name}"]
 
@@ -68,15 +74,26 @@ def _rewritten(arg: str, known: Collection[str]) -> list[str]:
 )
 @click.option("-p", "passes", multiple=True, metavar="TEXT", help="Run these passes; repeatable.")
 @load_rules_option
+@click.option(
+    "--load-pass-plugin",
+    "pass_plugins",
+    multiple=True,
+    metavar="PLACE",
+    help="Import passes from path/file.py or package.module; repeatable.",
+)
+@flag("--allow-unregistered-dialect", "Take ops, types and attributes of unknown dialects.")
 @flag("--split-input-file", "Treat the parts between '// -----' lines as modules of their own.")
 @flag("--verify-diagnostics", "Check errors against '// expected-error {{…}}' comments.")
 @click.option("--verify-each/--no-verify-each", default=True, help="Verify after each pass.")
+@flag("--verify-roundtrip", "Check first that the module survives its text and its bytecode.")
+@flag("--mlir-disable-threading", "Use one thread. This is always so.")
 @click.option("--mlir-print-ir-before", metavar="PASSES", default="", help="Print before these.")
 @click.option("--mlir-print-ir-after", metavar="PASSES", default="", help="Print after these.")
 @flag("--mlir-print-ir-before-all", "Print before each pass.")
 @flag("--mlir-print-ir-after-all", "Print after each pass.")
 @flag("--mlir-print-ir-after-change", "Print after each pass that changed something.")
 @flag("--mlir-print-ir-after-failure", "Print after a pass that failed.")
+@flag("--mlir-print-ir-module-scope", "Print the module, not one function. This is always so.")
 @click.option("--mlir-print-ir-tree-dir", metavar="DIR", help="Print after each pass, to files.")
 @flag("--mlir-timing", "Print how long each pass took.")
 @flag("--mlir-pass-statistics", "Print how many ops of each kind each pass adds and takes away.")
@@ -89,10 +106,29 @@ def _rewritten(arg: str, known: Collection[str]) -> list[str]:
 )
 @flag("--mlir-print-debuginfo", "Print locations.")
 @flag("--mlir-print-op-generic", "Print ops in their generic form.")
+@flag("--mlir-use-nameloc-as-prefix", "Name values as their locations do.")
+@flag("--mlir-print-value-users", "Print the users of each value behind its op.")
 @flag("--emit-bytecode", "Write bytecode.")
 @flag("--dump-pass-pipeline", "Print the pipeline to stderr before it runs.")
+@click.option(
+    "--mlir-generate-reproducer",
+    "reproducer",
+    metavar="FILE",
+    help="Write the module and the pipeline to FILE, and run it.",
+)
+@click.option(
+    "--mlir-pass-pipeline-crash-reproducer",
+    "crash_reproducer",
+    metavar="FILE",
+    help="Write them to FILE if the pipeline fails.",
+)
 @flag("--run-reproducer", "Run the pipeline that the input file holds.")
+@click.option("--debug-only", metavar="TYPES", help="Not to be had: jaxlib is built without it.")
+@click.option("--log-actions-to", metavar="FILE", help="Not to be had from jaxlib.")
+@flag("--show-dialects", "List the dialects that can be read.")
 @flag("--list-passes", "List passes and their options.")
+@click.option("--json", "as_json", is_flag=True, help="With --list-passes: as JSON.")
+@flag("--version", "Show the versions of pullback, JAX and StableHLO.")
 def opt(**given: Any) -> None:
     """Run passes on FILE: MLIR text, bytecode, a StableHLO portable artifact, or a jax.export.
 

@@ -149,16 +149,20 @@ def open_module(
     """Read the module in a file or in bytes; raise ArtifactError for anything that is not one."""
     content = read_bytes(source)
     with naming_file(source), refusing_damage():
-        return _open(content, context or _jax.context())
+        name = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+        return _open(content, context or _jax.context(), name)
 
 
-def _open(content: Any, context: ir.Context) -> Opened:
+def _open(content: Any, context: ir.Context, name: str | None) -> Opened:
     refuse_executable(content)
     if is_bytecode(content):
         return _open_bytecode(content, context)
     content = bytes(content)
     if _is_text(content):
-        return _open_untrusted(content, context)
+        found = _open_untrusted(content, context)
+        if name is not None:
+            _module.name_locations(found.module, name)
+        return found
     return _open_exported(content, context)
 
 

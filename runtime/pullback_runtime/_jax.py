@@ -54,9 +54,15 @@ XlaRuntimeError: type[Exception] = _xla_client.XlaRuntimeError
 
 
 def fresh_context() -> ir.Context:
-    """Return a new MLIR context, shared with nobody, so that its memory can be freed."""
+    """Return a new MLIR context, shared with nobody, so that its memory can be freed.
+
+    It reads quantized types: JAX registers no dialect of that name, but the pass that legalizes
+    VHLO, which may make some, loads it.
+    """
     _register_passes()
-    return getattr(_private_mlir, "_create_ir_context", mlir.make_ir_context)()
+    context: ir.Context = getattr(_private_mlir, "_create_ir_context", mlir.make_ir_context)()
+    _passes(TO_STABLEHLO, context).run(ir.Module.parse("", context).operation)
+    return context
 
 
 context = Shared(fresh_context)

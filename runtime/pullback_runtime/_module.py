@@ -115,6 +115,32 @@ def parse(
         ) from error
 
 
+_NAMELESS = re.compile(r'loc\("-":(\d+):(\d+)\)')
+"""A location in a text without a name, as MLIR spells it."""
+
+
+def name_locations(module: ir.Module, name: str) -> None:
+    """Put the name of a file into the locations of a module that was parsed from its text."""
+
+    def named(place: Any) -> ir.Location | None:
+        found = _NAMELESS.fullmatch(str(place))
+        if found is None:
+            return None
+        return ir.Location.file(name, int(found[1]), int(found[2]), module.context)
+
+    def visit(op: Any) -> ir.WalkResult:
+        if (place := named(op.location)) is not None:
+            op.location = place
+        for region in op.regions:
+            for block in region.blocks:
+                for argument in block.arguments:
+                    if (place := named(argument.location)) is not None:
+                        argument.set_location(place)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+
+
 _FLAG = re.compile(r"\.? If this is intended, please .*")
 
 
@@ -127,10 +153,10 @@ def remedy_of(said: str) -> str | None:
     """Return what to do if a message of MLIR is about a dialect jaxlib lacks; otherwise None."""
     if "unregistered" not in said:
         return None
-    if re.search(r"\bquant\b", said):
+    if re.search(r'!"quant"<|dialect, quant', said):
         return (
-            "write it without quantized types, for jaxlib has none: run StableHLO's own "
-            "`stablehlo-opt --stablehlo-legalize-quant-to-math` first"
+            "write it without quantized types, which JAX does not run: "
+            "`pullback opt --stablehlo-legalize-quant-to-math` takes them away"
         )
     return "lower it to StableHLO and CHLO: jaxlib has few other dialects of MLIR"
 

@@ -52,7 +52,7 @@ def _of_file(name: str, error: ArtifactError) -> ArtifactError:
     where = error.where or name
     if where.startswith("-:"):
         where = f"{name}{where[1:]}"
-    elif error.where is not None:
+    elif not where.startswith(name):
         where = f"{name}, {where}"
     return ArtifactError(error.message.replace('"-":', f'"{name}":'), where=where, do=error.do)
 

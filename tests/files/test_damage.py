@@ -292,7 +292,7 @@ def test_a_dialect_that_jaxlib_lacks():
     """MLIR says which flag of its tools would help; neither we nor jaxlib have it."""
     unknown = b'func.func @main() { "acme.op"() : () -> () return }'
     for content, words in (
-        (QUANTIZED, "stablehlo-opt --stablehlo-legalize-quant-to-math"),
+        (QUANTIZED, "pullback opt --stablehlo-legalize-quant-to-math"),
         (unknown, "lower it to StableHLO and CHLO"),
     ):
         for load in (pb.load, runtime.load):

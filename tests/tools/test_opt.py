@@ -64,6 +64,11 @@ def run(capfd, tmp_path, monkeypatch):
     return run_tool
 
 
+@pytest.fixture
+def crash(tmp_path) -> list[str]:
+    return [f"--mlir-pass-pipeline-crash-reproducer={tmp_path / 'crash.mlir'}"]
+
+
 def succeed(outcome: tuple[int, str, str]) -> tuple[str, str]:
     code, out, err = outcome
     assert code == 0, err
@@ -151,7 +156,8 @@ def test_what_a_pass_makes_of_a_saved_program_can_be_read(run, tmp_path: Path) -
 def test_a_flag_that_is_not_there_is_no_remedy(run) -> None:
     code, _, errors = run('func.func @main() { "acme.op"() : () -> () return }')
     assert code == 1
-    assert "unregistered dialect\n  do:    lower it to StableHLO and CHLO" in errors
+    assert "unregistered dialect\n" in errors
+    assert "\n  do:    lower it to StableHLO and CHLO" in errors
     assert "-allow-unregistered-dialect" not in errors
 
 
@@ -186,7 +192,7 @@ def test_verify_diagnostics(run) -> None:
         ("// expected-error @+1 {{names @elsewhere}}", "'names @elsewhere' was not produced"),
         ("// expected-error {{names @nowhere}}", "'names @nowhere' was not produced"),
         ("// expected-warning @+1 {{names @nowhere}}", "expected warning 'names @nowhere'"),
-        ("// nothing expected", "unexpected -:3:8: error: custom_jvp_call_c3"),
+        ("// nothing expected", ":3:8: error: custom_jvp_call_c3"),
         ("// expected-eror @+1 {{names @nowhere}}", "looks like an expected diagnostic"),
         ("// expected-error @+1 {names @nowhere}", "looks like an expected diagnostic"),
     ],
@@ -287,6 +293,7 @@ def test_timing(run) -> None:
 def test_pass_statistics(run) -> None:
     _, err = succeed(run(SOURCE, "--cse", "--mlir-pass-statistics"))
     assert "Pass statistics report" in err
+    assert "cse\n  (S)     11 ops before, 11 after\n" in err
 
 
 def test_elide_large_constants(run) -> None:
@@ -321,29 +328,35 @@ def test_list_passes(run) -> None:
     assert "max-ops                              an integer; default none" in out
 
 
-def test_failed_pass_prints_a_command_and_a_file_that_reproduce(run) -> None:
-    err = fail(run(MISSING_RULE, "--cse", "--stage-rules"))
+def test_failed_pass_prints_a_command_and_writes_a_file_that_reproduce(run, crash) -> None:
+    err = fail(run(MISSING_RULE, "--cse", "--stage-rules", *crash))
     assert "error: no derivative rule for key 'f#0' with mask '1'" in err
     assert "  do:    write the module with its rules in it" in err
     (command,) = re.findall("^reproduce with: (.*)$", err, re.MULTILINE)
     program, path, *flags = shlex.split(command)
     assert (program, flags) == ("pullback-opt", ["--pass-pipeline=builtin.module(cse,stage-rules)"])
-    again = fail(run(Path(path).read_text(), *flags))
-    assert "no derivative rule for key 'f#0'" in again
+    text = Path(path).read_text()
+    for again in (run(text, *flags), run(text, "--run-reproducer")):
+        assert "no derivative rule for key 'f#0'" in fail(again)
+    assert "holds no `pipeline:` resource" in fail(run(SOURCE, "--run-reproducer"))
 
 
-def test_a_reproducer_holds_the_data_of_constants(run) -> None:
+def test_no_reproducer_unless_asked(run, tmp_path) -> None:
+    assert "reproduce" not in fail(run(MISSING_RULE, "--stage-rules"))
+    assert [path.name for path in tmp_path.iterdir()] == ["input.mlir"]
+
+
+def test_a_reproducer_holds_the_data_of_constants(run, crash) -> None:
     constant = "%c = stablehlo.constant dense_resource<table> : tensor<2xf32>"
     source = MISSING_RULE.replace("%1 = call", f"{constant}\n  %1 = call")
     source += '{-# dialect_resources: { builtin: { table: "0x0400000000004040000080BF" } } #-}'
-    err = fail(run(source, "--stage-rules"))
-    path = re.search("pullback-opt (.*mlir) ", err)[1]
+    path = re.search("pullback-opt (.*mlir) ", fail(run(source, "--stage-rules", *crash)))[1]
     out, _ = succeed(run(Path(path).read_text()))
     assert ': "0x0400000000004040000080BF"' in out
     assert "no derivative rule" in fail(run(Path(path).read_text(), "--run-reproducer"))
 
 
-def test_a_rule_that_raises_is_named_and_reproduced(run, tmp_path: Path) -> None:
+def test_a_rule_that_raises_is_named_and_reproduced(run, crash, tmp_path: Path) -> None:
     rules = tmp_path / "raising rules.py"
     rules.write_text(
         "from pullback.autodiff.registry import elementwise\n"
@@ -351,7 +364,7 @@ def test_a_rule_that_raises_is_named_and_reproduced(run, tmp_path: Path) -> None
     )
     call = '"test_opt.raises" %x {decomposition = @f} : (tensor<f32>) -> tensor<f32>'
     source = SOURCE.replace("negate %x : tensor<f32>", f"composite {call}")
-    err = fail(run(source, f"--load-rules={rules}", "--vjp"))
+    err = fail(run(source, f"--load-rules={rules}", "--vjp", *crash))
     assert re.search("a rule for .* failed: AttributeError: .* no attribute 'nosuch'", err)
     assert f"where: {rules}:2, in <lambda>" in err
     assert "Traceback" not in err
@@ -360,15 +373,6 @@ def test_a_rule_that_raises_is_named_and_reproduced(run, tmp_path: Path) -> None
         f"--load-rules={rules}",
         "--pass-pipeline=builtin.module(vjp)",
     ]
-
-
-def test_run_reproducer(run) -> None:
-    err = fail(run(MISSING_RULE, "--cse", "--stage-rules"))
-    path = re.search("pullback-opt (.*mlir) ", err)[1]
-    again = fail(run(Path(path).read_text(), "--run-reproducer"))
-    assert "no derivative rule for key 'f#0'" in again
-    assert "--pass-pipeline=builtin.module(cse,stage-rules)" in again
-    assert "holds no `pipeline:` resource" in fail(run(SOURCE, "--run-reproducer"))
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import contextlib
 import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pullback import _jax
@@ -19,6 +19,8 @@ from pullback.ir.mlir_passes import run_stock
 from pullback.ir.verify import verify
 from pullback.passes.base import NO_RULES, Pass, Rules
 from pullback.passes.pipelines import Stage, format_pipeline, parse_pipeline
+from pullback.passes.printing import PLAIN, Printing, print_module
+from pullback.passes.statistics import Statistics
 from pullback_runtime._nesting import nesting
 
 
@@ -29,8 +31,10 @@ class Instrumentation:
     Attributes:
       verify_each: run MLIR's verifier and the one of our ops between passes.
       print_before, print_after: names of passes around which to print the module.
-      reproducer: on failure, write the module and the command that reproduces it.
-      options: of that command, besides the pipeline.
+      printing: how to print it.
+      statistics: print how many ops each pass adds and takes away.
+      reproducer: on failure, write the module and the pipeline to this file.
+      options: of the command that reproduces the failure, besides the pipeline.
       The other fields are the flags of mlir-opt with the same names.
     """
 
@@ -42,12 +46,10 @@ class Instrumentation:
     print_after_change: bool = False
     print_after_failure: bool = False
     print_tree_dir: str | None = None
-    elide_larger_than: int | None = None
-    print_debuginfo: bool = False
-    print_generic: bool = False
+    printing: Printing = PLAIN
     timing: bool = False
     statistics: bool = False
-    reproducer: bool = False
+    reproducer: str | None = None
     options: tuple[str, ...] = ()
 
     @property
@@ -136,7 +138,8 @@ def _run_instrumented(
     """Run through one PassManager, so that MLIR verifies, prints and times every pass."""
     before = module.operation.clone() if wanted.reproducer else None
     raised: list[Exception] = []
-    manager = _build_manager(module, stages, rules, wanted, raised)
+    statistics = Statistics(module) if wanted.statistics else None
+    manager = _build_manager(module, stages, rules, wanted, raised, statistics)
     try:
         with _jax.working_in(module):
             manager.run(module.operation)
@@ -145,8 +148,11 @@ def _run_instrumented(
     except Exception as caught:
         error = raised[0] if raised else caught
         failure = _readable(error, stages)
-        _add_reproducer(failure, before, stages, wanted.options)
+        if before is not None and wanted.reproducer is not None:
+            _add_reproducer(failure, before, stages, wanted.reproducer, wanted.options)
         raise failure from (failure.__cause__ if failure is error else error)
+    if statistics is not None:
+        statistics.report()
 
 
 def _readable(error: Exception, stages: tuple[Stage, ...]) -> Exception:
@@ -162,6 +168,7 @@ def _build_manager(
     rules: Rules,
     wanted: Instrumentation,
     raised: list[Exception],
+    statistics: Statistics | None,
 ) -> Any:
     manager = _jax.PassManager("builtin.module", context=module.context)
     for stage in stages:
@@ -174,12 +181,12 @@ def _build_manager(
             manager.add(stage)
         if _mentions(name, wanted.print_after):
             _add_printer(manager, module, f"IR Dump After {name}", wanted)
+        if statistics is not None:
+            _add_counter(manager, statistics, str(name))
     manager.enable_verifier(wanted.verify_each)
     _enable_printing(manager, module, wanted)
     if wanted.timing:
         manager.enable_timing()
-    if wanted.statistics:
-        manager.enable_statistics()
     return manager
 
 
@@ -206,6 +213,8 @@ def _add_pass(
             if wanted.verify_each:
                 verify_module(module)
         except Exception as error:
+            if not type(stage).__module__.startswith(f"{__package__}."):
+                error.add_note(f"in the pass `{stage.name}`")
             raised.append(error)
             handle.signal_pass_failure()
 
@@ -215,20 +224,16 @@ def _add_pass(
 
 def _add_printer(manager: Any, module: ir.Module, title: str, wanted: Instrumentation) -> None:
     def show(op: ir.Operation, handle: Any) -> None:
-        sys.stderr.write(f"// -----// {title} //----- //\n{print_module(module, wanted)}\n")
+        sys.stderr.write(
+            f"// -----// {title} //----- //\n{print_module(module, wanted.printing)}\n"
+        )
         sys.stderr.flush()
 
     manager.add(show, "PrintIR", "print-ir", title)
 
 
-def print_module(module: ir.Module, wanted: Instrumentation = QUIET) -> str:
-    """Return the text of a module under the printing flags."""
-    return module.operation.get_asm(
-        large_elements_limit=wanted.elide_larger_than,
-        enable_debug_info=wanted.print_debuginfo,
-        pretty_debug_info=False,
-        print_generic_op_form=wanted.print_generic,
-    )
+def _add_counter(manager: Any, statistics: Statistics, name: str) -> None:
+    manager.add(lambda *_: statistics.count(name), "CountOps", "count-ops", "Count ops by name.")
 
 
 def _enable_printing(manager: Any, module: ir.Module, wanted: Instrumentation) -> None:
@@ -242,9 +247,9 @@ def _enable_printing(manager: Any, module: ir.Module, wanted: Instrumentation) -
         print_module_scope=True,
         print_after_change=wanted.print_after_change,
         print_after_failure=wanted.print_after_failure,
-        large_elements_limit=wanted.elide_larger_than,
-        enable_debug_info=wanted.print_debuginfo,
-        print_generic_op_form=wanted.print_generic,
+        large_elements_limit=wanted.printing.elide_larger_than,
+        enable_debug_info=wanted.printing.debuginfo,
+        print_generic_op_form=wanted.printing.generic,
         tree_printing_dir_path=wanted.print_tree_dir,
     )
 
@@ -257,15 +262,14 @@ def verify_module(module: ir.Module) -> None:
 
 def _add_reproducer(
     error: BaseException,
-    before: ir.Operation | None,
+    before: ir.Operation,
     stages: tuple[Stage, ...],
+    path: str,
     options: tuple[str, ...],
 ) -> None:
-    """Add a note to the error: the command that runs the failed pipeline again."""
-    if before is None:
-        return
+    """Write a reproducer and add a note to the error: the command that runs it."""
     pipeline = format_pipeline(stages)
-    path = write_reproducer(before, pipeline)
+    write_reproducer(path, before, pipeline)
     command = shlex.join(["pullback-opt", path, *options, f"--pass-pipeline={pipeline}"])
     error.add_note(f"reproduce with: {command}")
 
@@ -282,14 +286,17 @@ _REPRODUCER = """
 """
 
 
-def write_reproducer(module: ir.Module | ir.Operation, pipeline: str) -> str:
-    """Write `module` and `pipeline` to a new file as an MLIR reproducer; return its path."""
+def write_reproducer(path: str, module: ir.Module | ir.Operation, pipeline: str) -> None:
+    """Write `module` and `pipeline` to a file as an MLIR reproducer.
+
+    Raises:
+      PipelineError: the file cannot be written.
+    """
     text = module.operation.get_asm(enable_debug_info=True, assume_verified=True).rstrip()
     # A second section would make MLIR forget the first one, which holds the data of constants.
     start = text.removesuffix("#-}").rstrip() + "," if text.endswith("#-}") else text + "\n\n{-#"
     escaped = pipeline.replace("\\", "\\\\").replace('"', '\\"')
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="pullback-reproducer-", suffix=".mlir", delete=False
-    ) as file:
-        file.write(start + _REPRODUCER.format(pipeline=escaped))
-    return file.name
+    try:
+        Path(path).write_text(start + _REPRODUCER.format(pipeline=escaped), encoding="utf-8")
+    except OSError as error:
+        raise PipelineError(f"cannot write the reproducer {path}: {error.strerror}") from error

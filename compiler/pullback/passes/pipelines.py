@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pullback.errors import PipelineError
 from pullback.ir.mlir_passes import stock_stage
-from pullback.passes import PASSES, PIPELINES, STOCK_PASSES
+from pullback.passes import PASSES, PIPELINES, STOCK_PASSES, plugins
 from pullback.passes.base import Pass
 from pullback.passes.options import build_pass, did_you_mean
 
@@ -63,7 +63,9 @@ def _stages(text: str) -> tuple[Stage, ...]:
 
 
 def load_pass(name: str) -> type[Pass]:
-    """Import the class registered under a pass name."""
+    """Import the class of a pass, of ours or of another package."""
+    if name not in PASSES:
+        return plugins.load(name)
     module_name, class_name = PASSES[name].split(":")
     return getattr(importlib.import_module(module_name), class_name)
 
@@ -78,6 +80,8 @@ def _resolve(element: Element) -> tuple[Stage, ...]:
         if element.options:
             raise PipelineError(f"pipeline {element.name!r} takes no options")
         return parse_pipeline(PIPELINES[element.name])
+    if element.name not in STOCK_PASSES and element.name in plugins.names():
+        return (build_pass(load_pass(element.name), element.options),)
     check_known(element.name)
     return (stock_stage(str(element)),)
 
@@ -87,7 +91,7 @@ def _check_nested(element: Element) -> None:
     for inner in element.nested or ():
         if inner.nested is not None:
             _check_nested(inner)
-        elif inner.name in PASSES or inner.name in PIPELINES:
+        elif inner.name in {*PASSES, *PIPELINES, *plugins.names()}:
             raise PipelineError(
                 f"{inner.name!r} works on the whole module and cannot be nested in "
                 f"{element.name}(…)",
@@ -108,8 +112,8 @@ def check_known(name: str) -> None:
 
 
 def known_names() -> list[str]:
-    """Return the names of our passes and pipelines, and of the stock passes that we list."""
-    return [*PASSES, *PIPELINES, *STOCK_PASSES]
+    """Return the names of passes and pipelines: ours, MLIR's that we list, other packages'."""
+    return [*PASSES, *PIPELINES, *STOCK_PASSES, *plugins.names()]
 
 
 def is_known(name: str) -> bool:

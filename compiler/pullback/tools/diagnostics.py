@@ -14,6 +14,7 @@ _FILE_POSITION = re.compile(r'"?([^"\s()]*)"?:(\d+):(\d+)')
 _EXPECTED = re.compile(
     r"//\s*expected-(error|warning|remark|note)(-re)?\s*(@\S+)?\s*\{\{(.*?)\}\}(?:\s|$)"
 )
+_REMEDY = "\n  do:    "
 # A comment that was meant as an expectation but would check nothing.
 _ALMOST = re.compile(r"//\s*expected-\w+")
 
@@ -29,14 +30,35 @@ class Message:
     column: int | None = None
     notes: tuple[Message, ...] = ()
 
-    def format(self, file_name: str) -> str:
-        """Return `file:line:column: severity: text`, and below it the lines of the notes."""
+    def format(self, file_name: str, source: str = "") -> str:
+        """Return `file:line:column: severity: text`, the line with a caret, and the notes below.
+
+        Args:
+          file_name: of the input, for which MLIR has a hyphen.
+          source: its text; without it no line is shown.
+        """
         place = ""
         if self.line is not None:
             file = file_name if self.file == "-" else self.file
             place = f"{file}:{self.line}:{self.column}: "
-        lines = [f"{place}{self.severity}: {self.text}"]
-        return "\n".join([*lines, *(note.format(file_name) for note in self.notes)])
+        said, remedy, do = self.text.partition(_REMEDY)
+        lines = [f"{place}{self.severity}: {said}"]
+        if self.file in ("-", file_name):
+            lines += _excerpt(source, self.line, self.column)
+        lines += [(remedy + do).removeprefix("\n")] * bool(do)
+        for note in self.notes:
+            elsewhere = note.line != self.line or note.column != self.column
+            lines.append(note.format(file_name, source if elsewhere else ""))
+        return "\n".join(lines)
+
+
+def _excerpt(source: str, line: int | None, column: int | None) -> list[str]:
+    """Return a line of a text, and below it a caret at a column, both counted from 1."""
+    lines = source.splitlines()
+    if line is None or column is None or not 0 < line <= len(lines):
+        return []
+    before = lines[line - 1].encode()[: column - 1].decode(errors="replace")  # MLIR counts bytes
+    return [lines[line - 1], re.sub(r"[^\t]", " ", before) + "^"]
 
 
 def messages_of(error: BaseException) -> list[Message]:
@@ -55,7 +77,7 @@ def _from_mlir(diagnostic: ir.DiagnosticInfo) -> Message:
     severity = diagnostic.severity.name.lower()
     text = _module.without_flags(diagnostic.message.strip())
     if remedy := _module.remedy_of(text):
-        text += f"\n  do:    {remedy}"
+        text += _REMEDY + remedy
     return Message(severity, text, file, line, column, notes)
 
 
@@ -65,7 +87,7 @@ def _from_error(error: BaseException) -> Message:
     file, line, column = _position(error.where or "")
     text = error.message if line is not None else str(error)
     if line is not None and error.do:
-        text += f"\n  do:    {error.do}"
+        text += _REMEDY + error.do
     return Message("error", text, file, line, column)
 
 

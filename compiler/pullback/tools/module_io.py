@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Iterator
@@ -60,10 +61,13 @@ def is_text(content: bytes) -> bool:
     return b"\0" not in content
 
 
-def parse_module(content: bytes | str) -> ir.Module:
+def parse_module(content: bytes | str, name: str = "-") -> ir.Module:
     """Parse text, bytecode, a portable artifact, or what `jax.export` serialised, to a module.
 
     Rule names that a portable artifact holds as strings become symbol references again.
+
+    Args:
+      name: of the file, for the locations of a text.
 
     Raises:
       ir.MLIRError: with MLIR's diagnostics for bad text.
@@ -80,7 +84,52 @@ def parse_module(content: bytes | str) -> ir.Module:
         module = ir.Module.parse(text, context)
     if _mhlo.may_be_in(text.encode()):
         _mhlo.read(module)
+    _module.name_locations(module, name)
     return module
+
+
+@contextlib.contextmanager
+def unregistered_dialects(allowed: bool) -> Iterator[None]:
+    """Let the context of new modules take ops, types and attributes of any dialect meanwhile."""
+    context = _jax.context()
+    before = context.allow_unregistered_dialects
+    context.allow_unregistered_dialects = allowed or before
+    try:
+        yield
+    finally:
+        context.allow_unregistered_dialects = before
+
+
+def dialects() -> list[str]:
+    """Return the names of the dialects that can be read, as MLIR lists them in an error."""
+    try:
+        ir.Module.parse("nowhere.nothing", _jax.context())
+    except ir.MLIRError as error:
+        notes = [note.message for each in error.error_diagnostics for note in each.notes]
+        listed = re.search(r"Available dialects: (.*?);", " ".join(notes))
+        if listed is not None:
+            return re.sub(r" \(.*?\)", "", listed[1]).split(", ")
+    raise PullbackError("this jaxlib does not tell its dialects")
+
+
+def check_roundtrip(module: ir.Module) -> None:
+    """Check that a module is the same after its text is parsed, and after its bytecode is.
+
+    Raises:
+      PullbackError: it is not.
+    """
+    text = module.operation.get_asm(enable_debug_info=True)
+    for form, written in (("text", text), ("bytecode", _module.to_bytecode(module))):
+        again = ir.Module.parse(written, module.context).operation.get_asm(enable_debug_info=True)
+        if again != text:
+            changed = next(
+                (pair for pair in zip(text.splitlines(), again.splitlines()) if len({*pair}) > 1),
+                ("", ""),
+            )
+            raise PullbackError(
+                f"the module is another one after a round trip through {form}",
+                where="first in the line `{}`, which becomes `{}`".format(*changed),
+            )
 
 
 def _parse_bytecode(content: bytes, context: ir.Context) -> ir.Module:

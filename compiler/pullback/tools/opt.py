@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import json
 import sys
 import traceback
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from typing import Any
 
 import click
 
+from pullback import _jax
 from pullback._jax import ir
-from pullback.errors import PipelineError, PullbackError
-from pullback.passes.list_passes import list_passes
-from pullback.passes.manager import Instrumentation, print_module, run_pipeline, verify_module
+from pullback.errors import PipelineError, PullbackError, UsageError
+from pullback.passes.list_passes import list_passes, passes_as_json
+from pullback.passes.manager import Instrumentation, run_pipeline, verify_module, write_reproducer
 from pullback.passes.pipelines import (
     Stage,
     check_known,
@@ -23,9 +25,12 @@ from pullback.passes.pipelines import (
     known_names,
     parse_pipeline,
 )
+from pullback.passes.printing import Printing, print_module
 from pullback.tools import module_io
 from pullback.tools.diagnostics import compare, messages_of
-from pullback.tools.plugins import load_rules
+from pullback.tools.plugins import load_passes, load_rules
+from pullback.tools.show import versions
+from pullback.tools.sources import check_used
 from pullback.tools.targets import blaming
 from pullback_runtime import _container
 
@@ -41,43 +46,83 @@ class Options:
     output: str
     split_input_file: bool
     verify_diagnostics: bool
+    verify_roundtrip: bool
+    allow_unregistered_dialect: bool
     emit_bytecode: bool
+    generate_reproducer: str | None
     instrumentation: Instrumentation
 
+    @property
+    def name(self) -> str:
+        """The name of the input, as diagnostics show it."""
+        return "<stdin>" if self.file == "-" else self.file
 
-def opt(list_passes: bool, **arguments: Any) -> None:
+
+def opt(**arguments: Any) -> None:
     """Run passes on a module, with the flags of `pullback_cli.opt`; exit with 0, 1 or 2."""
-    if list_passes:
-        click.echo(_list_passes())
-        return
     options = _options(arguments)
     try:
+        _refuse(arguments)
         load_rules(arguments["plugins"])
+        load_passes(arguments["pass_plugins"])
+        if _shown(arguments):
+            return
         content = module_io.read_bytes(options.file)
         stages = _stages(arguments, content)
         for name in options.instrumentation.print_before + options.instrumentation.print_after:
             check_known(name)
     except PullbackError as error:
         _report(error, options)
-        sys.exit(BAD_USAGE if isinstance(error, PipelineError) else FAILED)
+        sys.exit(BAD_USAGE if isinstance(error, (PipelineError, UsageError)) else FAILED)
     if arguments["dump_pass_pipeline"]:
         click.echo(format_pipeline(stages), err=True)
     sys.exit(0 if process(content, stages, options) else FAILED)
 
 
-_list_passes = list_passes
+def _refuse(arguments: dict[str, Any]) -> None:
+    """Raise UsageError for what jaxlib does not have, and for options without effect."""
+    if arguments["debug_only"] is not None:
+        raise UsageError(
+            "--debug-only has nothing to print: jaxlib is built without LLVM's debug messages",
+            do="leave it out; --mlir-print-ir-after-change shows what each pass does",
+        )
+    if arguments["log_actions_to"] is not None:
+        raise UsageError(
+            "--log-actions-to has nothing to write: the bindings of MLIR in jaxlib log no actions",
+            do="leave it out; --mlir-print-ir-tree-dir writes the module after each pass",
+        )
+    if not arguments["list_passes"]:
+        check_used("--list-passes", {"--json": arguments["as_json"]})
+
+
+def _shown(arguments: dict[str, Any]) -> bool:
+    """Print what an option asks for that reads no file; return False if there is none."""
+    if arguments["version"]:
+        click.echo(f"{versions()}; StableHLO {_jax.stablehlo.get_current_version()}")
+    elif arguments["show_dialects"]:
+        click.echo("\n".join(["Available dialects:", *module_io.dialects()]))
+    elif arguments["list_passes"]:
+        as_json = arguments["as_json"]
+        click.echo(json.dumps(passes_as_json(), indent=2) if as_json else list_passes())
+    else:
+        return False
+    return True
 
 
 def _options(arguments: dict[str, Any]) -> Options:
     def names(flag_name: str) -> tuple[str, ...]:
         return tuple(name for name in arguments[flag_name].split(",") if name)
 
+    loaded = {"--load-rules": "plugins", "--load-pass-plugin": "pass_plugins"}
     return Options(
         file=arguments["file"],
         output=arguments["output"],
         split_input_file=arguments["split_input_file"],
         verify_diagnostics=arguments["verify_diagnostics"],
+        verify_roundtrip=arguments["verify_roundtrip"],
+        allow_unregistered_dialect=arguments["allow_unregistered_dialect"],
         emit_bytecode=arguments["emit_bytecode"],
+        generate_reproducer=arguments["reproducer"],
         instrumentation=Instrumentation(
             verify_each=arguments["verify_each"],
             print_before=names("mlir_print_ir_before"),
@@ -87,13 +132,19 @@ def _options(arguments: dict[str, Any]) -> Options:
             print_after_change=arguments["mlir_print_ir_after_change"],
             print_after_failure=arguments["mlir_print_ir_after_failure"],
             print_tree_dir=arguments["mlir_print_ir_tree_dir"],
-            elide_larger_than=arguments["elide_larger_than"],
-            print_debuginfo=arguments["mlir_print_debuginfo"],
-            print_generic=arguments["mlir_print_op_generic"],
+            printing=Printing(
+                elide_larger_than=arguments["elide_larger_than"],
+                debuginfo=arguments["mlir_print_debuginfo"],
+                generic=arguments["mlir_print_op_generic"],
+                nameloc_as_prefix=arguments["mlir_use_nameloc_as_prefix"],
+                value_users=arguments["mlir_print_value_users"],
+            ),
             timing=arguments["mlir_timing"],
             statistics=arguments["mlir_pass_statistics"],
-            reproducer=not arguments["verify_diagnostics"],
-            options=tuple(f"--load-rules={place}" for place in arguments["plugins"]),
+            reproducer=arguments["crash_reproducer"],
+            options=tuple(
+                f"{option}={place}" for option, name in loaded.items() for place in arguments[name]
+            ),
         ),
     )
 
@@ -148,22 +199,30 @@ def _parts(content: bytes, options: Options) -> list[bytes | str]:
 
 def _process_part(part: bytes | str, stages: tuple[Stage, ...], options: Options) -> bytes | None:
     """Return the output for one module; None after a failure, which is reported."""
-    try:
-        module = module_io.parse_module(part)
-        module.context.enable_multithreading(False)
-        if options.instrumentation.verify_each:
-            verify_module(module)
-        with blaming(options.file):
-            run_pipeline(module, stages, **vars(options.instrumentation))
-        result = _render(module, options)
-    except Exception as error:
-        if options.verify_diagnostics:
-            return _check_diagnostics(part, error, options)
-        _report(error, options)
-        return None
-    if options.verify_diagnostics:
-        return _check_diagnostics(part, None, options)
-    return result
+    with module_io.unregistered_dialects(options.allow_unregistered_dialect):
+        try:
+            result = _result(part, stages, options)
+        except Exception as error:
+            if options.verify_diagnostics:
+                return _check_diagnostics(part, error, options)
+            _report(error, options, part)
+            return None
+    return _check_diagnostics(part, None, options) if options.verify_diagnostics else result
+
+
+def _result(part: bytes | str, stages: tuple[Stage, ...], options: Options) -> bytes:
+    """Return the text or bytecode of one module after the pipeline."""
+    module = module_io.parse_module(part, options.name)
+    module.context.enable_multithreading(False)
+    if options.instrumentation.verify_each:
+        verify_module(module)
+    if options.verify_roundtrip:
+        module_io.check_roundtrip(module)
+    if options.generate_reproducer is not None:
+        write_reproducer(options.generate_reproducer, module, format_pipeline(stages))
+    with blaming(options.file):
+        run_pipeline(module, stages, **vars(options.instrumentation))
+    return _render(module, options)
 
 
 def _check_diagnostics(
@@ -179,7 +238,7 @@ def _check_diagnostics(
 
 def _render(module: ir.Module, options: Options) -> bytes:
     if not options.emit_bytecode:
-        return print_module(module, options.instrumentation).encode()
+        return print_module(module, options.instrumentation.printing).encode()
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()
@@ -196,13 +255,17 @@ def _write(outputs: list[bytes], options: Options) -> None:
     module_io.write_bytes(options.output, b"// -----\n".join(outputs))
 
 
-def _report(error: BaseException, options: Options) -> None:
-    """Print an error and its notes; an error that is a bug of this package with its traceback."""
+def _report(error: BaseException, options: Options, part: bytes | str = "") -> None:
+    """Print an error and its notes; an error that is a bug of this package with its traceback.
+
+    Args:
+      part: the input, of which a line is shown.
+    """
     if not isinstance(error, (PullbackError, ir.MLIRError)):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         return
-    name = "<stdin>" if options.file == "-" else options.file
+    source = part if isinstance(part, str) else ""
     for message in messages_of(error):
-        click.echo(message.format(name), err=True)
+        click.echo(message.format(options.name, source), err=True)
     for note in getattr(error, "__notes__", ()):
         click.echo(note, err=True)

@@ -75,14 +75,22 @@ def blaming(spec: str) -> Iterator[None]:
 
 
 def _users_fault(spec: str, error: Exception) -> UsageError:
-    """Return the UsageError for an exception of the user's code: in tracing, or in a rule."""
+    """Return the UsageError for an exception of the user's code: in tracing, a rule, or a pass."""
+    notes = getattr(error, "__notes__", ())
+    faulty = [note.removeprefix("in ") for note in notes if note.startswith("in the pass ")]
+    if faulty:
+        return UsageError(
+            f"{faulty[0]} failed on `{spec}`: {headline(error)}",
+            where=_user_line(error),
+            do="correct the pass",
+        )
     if not is_target(spec):  # a module: only a rule of --load-rules can have raised it
         return UsageError(
             f"a rule for `{spec}` failed: {headline(error)}",
             where=_user_line(error),
             do="correct the rule",
         )
-    rules = [note for note in getattr(error, "__notes__", ()) if note.startswith("in the ")]
+    rules = [note for note in notes if note.startswith("in the ")]
     places = [place for place in (_user_line(error), *rules) if place]
     return UsageError(
         f"`{spec}` failed under tracing: {headline(error)}",

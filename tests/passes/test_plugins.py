@@ -1,0 +1,78 @@
+"""Passes of installed packages: entry points of the group `pullback.passes`."""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from typing import ClassVar
+
+import pytest
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.errors import PipelineError
+from pullback.passes import plugins
+from pullback.passes.base import Pass
+from pullback.passes.list_passes import list_passes
+from pullback.passes.manager import run_pipeline
+
+
+@dataclass(frozen=True)
+class Mark(Pass):
+    """Mark the module."""
+
+    name: ClassVar[str] = "acme-mark"
+    times: int = 1
+
+    def run(self, module, rules) -> None:
+        module.operation.attributes["acme.marked"] = ir.StringAttr.get("x" * self.times)
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """Installs entry points; their module is `acme`, with the pass above."""
+    module = types.ModuleType("acme")
+    module.Mark, module.text = Mark, "no pass"
+    monkeypatch.setitem(sys.modules, "acme", module)
+
+    def installs(*points: tuple[str, str]) -> None:
+        found = [EntryPoint(name, value, plugins.GROUP) for name, value in points]
+        monkeypatch.setattr(plugins, "entry_points", lambda group: found)
+        plugins.installed.cache_clear()
+
+    yield installs
+    plugins.installed.cache_clear()
+
+
+def run(pipeline: str) -> str:
+    module = ir.Module.parse("", _jax.context())
+    run_pipeline(module, pipeline)
+    return str(module)
+
+
+def test_a_pass_of_an_installed_package_runs_and_is_listed(install) -> None:
+    install(("acme-mark", "acme:Mark"))
+    assert 'acme.marked = "xx"' in run("acme-mark{times=2},cse")
+    assert "\n  acme-mark " in list_passes()
+
+
+MARK = "acme-mark", "acme:Mark"
+
+
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        ([(MARK[0], "no:M")], "'acme-mark' cannot be imported: ModuleNotFoundError: No module"),
+        ([(MARK[0], "acme:No")], "'acme-mark' cannot be imported: AttributeError: module 'acme'"),
+        ([(MARK[0], "acme:text")], "the entry point 'acme-mark' is no pass of this name"),
+        ([MARK, ("acme-two", MARK[1])], "the entry point 'acme-two' is no pass of this name"),
+        ([MARK, (MARK[0], "b:C")], r"two passes are named 'acme-mark'\n.* and \(b:C\)"),
+        ([MARK, ("jvp", "b:C")], r"two passes are named 'jvp'\n  where: pullback and \(b:C\)"),
+    ],
+)
+def test_a_broken_plug_in_is_one_error(install, points, words) -> None:
+    install(*points)
+    with pytest.raises(PipelineError, match=words):
+        run("acme-two" if ("acme-two", MARK[1]) in points else "acme-mark")
