@@ -61,7 +61,8 @@ def fresh_context() -> ir.Context:
     """
     _register_passes()
     context: ir.Context = getattr(_private_mlir, "_create_ir_context", mlir.make_ir_context)()
-    _passes(TO_STABLEHLO, context).run(ir.Module.parse("", context).operation)
+    legalize = passmanager.PassManager.parse(f"builtin.module({TO_STABLEHLO})", context=context)
+    legalize.run(ir.Module.parse("", context).operation)
     return context
 
 

@@ -110,7 +110,8 @@ def test_failure_writes_a_reproducer_with_the_module_as_it_was(tmp_path) -> None
     path = str(tmp_path / "crash.mlir")
     with pytest.raises(Stop) as caught:
         run_pipeline(parse(), ["inline-calls", Fail()], reproducer=path)
-    (note,) = caught.value.__notes__
+    culprit, note = caught.value.__notes__
+    assert culprit == "in the pass `fail`"
     pipeline = "builtin.module(inline-calls,fail)"
     assert note == f"reproduce with: pullback-opt {path} '--pass-pipeline={pipeline}'"
     text = Path(path).read_text()
