@@ -18,6 +18,7 @@ from pullback_cli.dump import dump
 from pullback_cli.info import info
 from pullback_cli.opt import opt
 from pullback_cli.run import run
+from pullback_cli.view import view
 
 __all__ = ["main", "opt"]
 
@@ -29,7 +30,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 @click.group(
-    commands=[check, compile, derive, dump, info, opt, run],
+    commands=[check, compile, derive, dump, info, opt, run, view],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(

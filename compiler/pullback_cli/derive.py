@@ -12,23 +12,10 @@ from pullback_cli.options import (
     allow_custom_calls_option,
     entry_option,
     load_rules_option,
+    parse_positions,
     sizes_option,
     whole_number,
 )
-
-
-def _parse_positions(
-    context: Any, parameter: Any, text: str | None
-) -> int | tuple[int, ...] | None:
-    """Parse `0,1` to a tuple; a single `0` to a number, so that its gradient is no tuple of one."""
-    del context, parameter
-    if text is None:
-        return None
-    try:
-        positions = tuple(whole_number(part) for part in text.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not positions such as 0,1") from None
-    return positions if len(positions) > 1 else positions[0]
 
 
 def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
@@ -54,7 +41,7 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
     "--wrt",
     "--argnums",
     "wrt",
-    callback=_parse_positions,
+    callback=parse_positions,
     help="Positions of the arguments to differentiate, such as 0,1. "
     "By default 0 for --grad, and all of them otherwise.",
 )

@@ -48,6 +48,20 @@ def _parse_sizes(context: Any, parameter: Any, text: str | None) -> dict[str, in
     return sizes
 
 
+def parse_positions(
+    context: Any, parameter: Any, text: str | None
+) -> int | tuple[int, ...] | None:
+    """Parse `0,1` to a tuple; a single `0` to a number, so that its gradient is no tuple of one."""
+    del context, parameter
+    if text is None:
+        return None
+    try:
+        positions = tuple(whole_number(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not positions such as 0,1") from None
+    return positions if len(positions) > 1 else positions[0]
+
+
 sizes_option = click.option(
     "--sizes", callback=_parse_sizes, help="Of symbolic dimensions, such as b=4,n=3."
 )

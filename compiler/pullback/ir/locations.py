@@ -62,12 +62,19 @@ def primitive_of(location: ir.Location) -> str | None:
 
 def frames_of(location: ir.Location) -> Iterator[source_info.Frame]:
     """Yield the frames that are neither JAX's nor pullback's, innermost first."""
-    for found in _FRAME.finditer(str(location)):
-        file = unescaped(found["file"])
-        if file.endswith(source_info.COMMAND_LINE):
+    every = _FRAME.finditer(str(location))
+    yield from of_users(
+        (unescaped(each["file"]), int(each["line"]), unescaped(each["function"])) for each in every
+    )
+
+
+def of_users(frames: Iterable[source_info.Frame]) -> Iterator[source_info.Frame]:
+    """Yield those of some frames that are neither JAX's nor pullback's, nor start the process."""
+    for frame in frames:
+        if frame[0].endswith(source_info.COMMAND_LINE):
             return
-        if not file.startswith((_INSIDE_JAX, _INSIDE_RUNTIME)):
-            yield file, int(found["line"]), unescaped(found["function"])
+        if not frame[0].startswith((_INSIDE_JAX, _INSIDE_RUNTIME)):
+            yield frame
 
 
 def user_line_of(operation: Any) -> str | None:

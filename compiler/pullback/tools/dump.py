@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ import pullback_runtime
 from pullback import Program
 from pullback.errors import UsageError
 from pullback.frontend.rules.rule_table import RuleTable
-from pullback.frontend.trace import platform_here
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write
 from pullback.tools.sources import (
     Source,
     check_used,
+    for_platform,
     load_source,
 )
 from pullback.tools.targets import blaming
@@ -123,7 +123,7 @@ def dump(
     """Show the IR of SOURCE: a target such as `file.py:function`, an MLIR file, or `-`."""
     _check_needed(stages, options)
     loaded = load_source(source, arguments, options["platform"], entry, sizes, allow_custom_calls)
-    loaded = _for_platform(loaded, options["platform"])
+    loaded = for_platform(loaded, options["platform"])
     stager = Stager(loaded, **options | {"platform": loaded.program.platforms[0]})
     wanted = _wanted(stages, stager)
     for stage, text in stager.texts(wanted):
@@ -146,14 +146,6 @@ def _check_needed(stages: tuple[str, ...], options: dict[str, Any]) -> None:
     if not options["rules"] and {"stablehlo", "hlo", "all"}.isdisjoint(stages):
         passes = {"--print-ir-after-all": options["print_ir_after_all"]}
         check_used("--rules, or the stage stablehlo or hlo: no pass runs", passes)
-
-
-def _for_platform(source: Source, platform: str | None) -> Source:
-    """Return the variant of a file for a platform; by default the one for here, else the first."""
-    program, here = source.program, platform_here()
-    if source.target is not None or (platform is None and here not in program.platforms):
-        return source
-    return replace(source, program=program.for_platform(platform or here))
 
 
 def _wanted(stages: tuple[str, ...], stager: Stager) -> set[str]:

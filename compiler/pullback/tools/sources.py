@@ -9,6 +9,7 @@ from typing import Any
 import pullback
 from pullback import Program
 from pullback.errors import UsageError
+from pullback.frontend.trace import platform_here
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import standard_input
 from pullback.tools.targets import Target, is_target, load_target, naming
@@ -94,3 +95,11 @@ def _loaded(
             content, entry=entry or "main", allow_custom_calls=allow_custom_calls
         )
         return Source(spec, program)
+
+
+def for_platform(source: Source, platform: str | None = None) -> Source:
+    """Return the variant of a file for a platform; by default the one for here, else the first."""
+    program, here = source.program, platform_here()
+    if source.target is not None or (platform is None and here not in program.platforms):
+        return source
+    return replace(source, program=program.for_platform(platform or here))

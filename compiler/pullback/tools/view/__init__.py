@@ -1,0 +1,1 @@
+"""`pullback view`: a program as one HTML page."""

@@ -1,0 +1,50 @@
+"""Run `pullback view`: show a program in a browser, from source lines to lowered ops."""
+
+from __future__ import annotations
+
+import tempfile
+import webbrowser
+from pathlib import Path
+
+from pullback.errors import UsageError
+from pullback.tools.derive import Positions
+from pullback.tools.show import note, write
+from pullback.tools.sources import (
+    check_used,
+    for_platform,
+    load_source,
+)
+from pullback.tools.targets import blaming
+from pullback.tools.view.page import page
+from pullback.tools.view.stages import read_stages
+
+
+def view(
+    source: str,
+    arguments: str | None,
+    entry: str | None,
+    mode: str | None,
+    wrt: Positions,
+    sizes: dict[str, int] | None,
+    allow_custom_calls: tuple[str, ...],
+    output: Path | None,
+) -> None:
+    """Show SOURCE as a page: source lines, the program, its derivative, lowered StableHLO."""
+    if mode is None:
+        check_used("--derivative", {"--wrt": wrt})
+    loaded = for_platform(load_source(source, arguments, None, entry, sizes, allow_custom_calls))
+    program = loaded.fixed("a page")
+    with blaming(source):
+        stages = read_stages(program, mode, wrt)
+    if stages.remark:
+        note(stages.remark)
+    saved = loaded.target is None and source != "-"
+    text = page(stages, source, source, Path(source).stat().st_mtime if saved else None)
+    if output is not None:
+        write(text, output)
+        note(f"{output}: {len(text):,} characters")
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".html", delete=False, encoding="utf-8") as file:
+        file.write(text)
+    if not webbrowser.open(Path(file.name).as_uri()):
+        raise UsageError(f"no browser opens here; the page is {file.name}", do="write it: -o FILE")

@@ -1,0 +1,46 @@
+"""The command `pullback view`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pullback_cli.call import call
+from pullback_cli.options import (
+    allow_custom_calls_option,
+    entry_option,
+    parse_positions,
+    sizes_option,
+)
+
+
+@click.command()
+@click.argument("source")
+@click.option("--args", "arguments", help="Argument types, such as 'f32[8,128], i32[8]'.")
+@entry_option("--entry", "--entry-name")
+@click.option(
+    "--derivative",
+    "mode",
+    type=click.Choice(["jvp", "vjp", "grad"]),
+    help="Show this derivative; by default vjp, if there is one.",
+)
+@click.option(
+    "--wrt", callback=parse_positions, help="Positions of the arguments to differentiate by: 0,1."
+)
+@sizes_option
+@allow_custom_calls_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the page to this file, and open no browser.",
+)
+def view(**given: Any) -> None:
+    """Show SOURCE as a page: source lines, the program, its derivative, lowered StableHLO.
+
+    SOURCE is a target such as `file.py:function`, an MLIR file, a saved program, or `-`. A click on
+    a line, an op, a value or a rule marks what it comes from and what comes of it.
+    """
+    call("pullback.tools.view.command:view", given)
