@@ -28,7 +28,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 .PHONY: lint types
 .PHONY: bench docs docs-serve portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries tpu gpu clean
-.PHONY: as-jax interpreters
+.PHONY: as-jax interpreters browser
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
@@ -42,6 +42,7 @@ help:
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
 	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, jet on a saved file"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
+	@echo "make browser   the page of pullback view in Chromium"
 	@echo "make libraries   programs of other libraries, in memory and as files"
 	@echo "make tpu    compile for a TPU that is not here"
 	@echo "make gpu    on an NVIDIA GPU that is here: derivatives next to JAX's"
@@ -207,6 +208,16 @@ interpreters:
 	$(MAKE) setup VENV=$(AS_JAX)
 	$(AS_JAX)/bin/python -m pip install --quiet $(PIP_ARGS) asdex folx
 	JAX_PLATFORMS=cpu $(AS_JAX)/bin/python -m tests.interpreters
+
+# The page of `pullback view` in Debian's Chromium: clicks, keys, and how long it takes to open.
+# Screenshots, wide and narrow, light and dark, are in out/browser: look at them.
+BROWSER ?= .venv-browser
+browser:
+	@for command in chromium chromedriver; do command -v $$command >/dev/null || { \
+	  echo "no $$command: apt-get install chromium chromium-driver" >&2; exit 1; }; done
+	$(MAKE) setup VENV=$(BROWSER)
+	$(BROWSER)/bin/python -m pip install --quiet $(PIP_ARGS) selenium
+	JAX_PLATFORMS=cpu $(BROWSER)/bin/python -m pytest -rA tests/tools/browser.py
 
 # Wrong formulas and drivers, each in a copy of the sources: the tests must fail on every one.
 mutants: setup

@@ -36,8 +36,8 @@ def flops(operation: Any) -> int:
     """Return how many additions, multiplications and the like one run of an op takes.
 
     An elementwise op takes one for each float, a contraction two for each product that it adds
-    up, a reduction one for each element that it takes in. What a region computes for each element
-    counts as one; ops that only move numbers, and integers, count nothing.
+    up, a reduction one for each element that it takes beyond those that it gives, whatever its
+    region computes; ops that only move numbers, and integers, take none.
     """
     dialect, _, name = operation.name.partition(".")
     if dialect not in ("stablehlo", "chlo") or name in _NO_FLOPS or not len(operation.results):
@@ -51,7 +51,7 @@ def flops(operation: Any) -> int:
     if name == "convolution":
         return 2 * count * _window(operation)
     if name in ("reduce", "select_and_scatter", "chlo.scan"):
-        return _elements(operation.operands[0])
+        return max(_elements(operation.operands[0]) - count, 0)
     if name == "reduce_window":
         return count * math.prod(build.integers(operation.attributes["window_dimensions"]))
     return count

@@ -125,7 +125,9 @@ const selectLine = (file, line) => {
 };
 const selectRule = (number) => {
   const rule = data.rules[number];
-  const own = new Set(Object.values(rule.functions).flatMap((f) => inFunction.get(f)));
+  const isPlainCall = (op) => op.name === "func.call" && op.callee >= 0;
+  const own = reached(Object.values(rule.functions).flatMap((f) => inFunction.get(f)),
+    (op) => isPlainCall(op) ? inFunction.get(op.callee) : []);
   const of = heirs([...own, ...rule.calls]);
   const names = Object.keys(rule.functions).join(", ") || "no rule";
   select(`rule of @${rule.name}: ${names}`, own, new Set(rule.calls), of);

@@ -1,0 +1,252 @@
+"""`pullback view`: what the page shows, and how its parts refer to one another."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import pullback as pb
+from pullback.ir import costs
+from pullback.ir.lexer import coloured_ir
+from pullback.tools.view.page import page, page_data
+from pullback.tools.view.stages import read_stages
+
+SOURCE = """
+import jax
+import jax.numpy as jnp
+
+
+@jax.custom_vjp
+def clipped(x):
+    return x
+
+
+clipped.defvjp(lambda x: (x, None), lambda _, ct: (jnp.clip(ct, -1.0, 1.0),))
+
+
+def loss(w, x):
+    def step(x, _):
+        return clipped(jnp.tanh(x @ w)), None
+
+    y, _ = jax.lax.scan(step, x, None, length=5)
+    return jnp.sum(y)  # </script><b>&
+
+
+example_args = (jnp.ones((4, 4)), jnp.ones((2, 4)))
+"""
+
+
+def line_of(text: str) -> int:
+    return next(i for i, line in enumerate(SOURCE.splitlines(), 1) if text in line)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """The stages, the data and the path of the source of a loss with a loop and a rule."""
+    path = tmp_path_factory.mktemp("view") / "looped.py"
+    path.write_text(SOURCE)
+    namespace: dict = {}
+    exec(compile(SOURCE, str(path), "exec"), namespace)
+    program = pb.trace(namespace["loss"])(*namespace["example_args"])
+    stages = read_stages(program, None)
+    return program, stages, page_data(stages, "loss", "loss", None), path
+
+
+def plain(row: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", "", row))
+
+
+def test_the_stages_are_those_of_dump(shown):
+    program, _, data, _ = shown
+    expected = [
+        program.run_passes("stage-rules"),
+        program.run_passes("stage-rules").vjp(),
+        program.run_passes("stage-rules").vjp().run_passes("to-stablehlo"),
+    ]
+    for stage, each in zip(data["stages"], expected, strict=True):
+        assert "\n".join(map(plain, stage["rows"])) == each.asm().rstrip("\n")
+    assert [stage["name"] for stage in data["stages"]] == ["program", "vjp", "stablehlo"]
+
+
+def ops_of(data, name, stage):
+    """Numbers of the ops of a name in a stage."""
+    owners = set(data["stages"][stage]["owners"])
+    number = data["names"].index(name)
+    return [i for i, op in enumerate(data["ops"]) if op[0] == number and i in owners]
+
+
+def test_an_op_is_followed_from_its_line_to_its_backward_ops(shown):
+    _, stages, data, path = shown
+    (tanh,) = ops_of(data, "stablehlo.tanh", 0)
+    places = [data["places"][place] for place in data["ops"][tanh][7]]
+    assert places[0] == [str(path), line_of("jnp.tanh"), "loss.<locals>.step"]
+    made = [i for i, op in enumerate(data["ops"]) if tanh in op[6]]
+    names = {data["names"][data["ops"][i][0]] for i in made}
+    assert names >= {"stablehlo.tanh", "stablehlo.multiply"}  # forward, and ct · (1 - y²)
+    second = stages.listings[1]
+    backward = [op for op in second.ops if op.origins.get("program") == [tanh]]
+    assert any(set(op.results) & second.carriers for op in backward)
+    (forward,) = [op for op in backward if op.name == "stablehlo.tanh"]
+    assert not set(forward.results) & second.carriers
+
+
+def test_lowered_ops_come_from_those_of_both_stages(shown):
+    _, stages, data, _ = shown
+    lowered = stages.listings[2]
+    (product,) = ops_of(data, "stablehlo.tanh", 0)
+    found = [op for op in lowered.ops if op.origins.get("program") == [product]]
+    assert found
+    assert all(len(op.origins["vjp"]) == 1 for op in found)
+    vjp = stages.listings[1].ops
+    assert {vjp[op.origins["vjp"][0]].name for op in found} >= {op.name for op in found}
+
+
+def test_rows_belong_to_the_op_that_they_begin(shown):
+    _, stages, _, _ = shown
+    for listing in stages.listings:
+        loops = [op for op in listing.ops if op.name == "stablehlo.while"]
+        assert loops
+        for op in loops:
+            start, end = op.rows
+            assert "stablehlo.while" in listing.rows[start]
+            assert listing.rows[end].strip() == "}"
+        for op in listing.ops:
+            assert op.name.partition(".")[2].split(".")[-1] in listing.rows[op.rows[0]] or (
+                op.name in ("stablehlo.add", "stablehlo.return")  # in the region of a sum
+            )
+
+
+def test_values_have_their_names_and_makers(shown):
+    _, stages, data, _ = shown
+    program = stages.listings[0]
+    (tanh,) = ops_of(data, "stablehlo.tanh", 0)
+    op = program.ops[tanh]
+    row = program.rows[op.rows[0]]
+    assert row.strip().startswith(f"{program.values[op.results[0]]} = stablehlo.tanh ")
+    assert f"tanh {program.values[op.operands[0]]} :" in row
+    assert program.ops[program.makers[op.operands[0]]].name == "stablehlo.dot_general"
+
+
+def test_rules_name_their_functions_and_calls(shown):
+    _, stages, data, _ = shown
+    rules = {rule["name"]: rule for rule in data["rules"]}
+    rule = rules["clipped"]
+    assert set(rule["functions"]) == {"fwd", "bwd"}
+    functions = stages.listings[0].ops
+    assert functions[rule["functions"]["bwd"]].function == "clipped.bwd"
+    assert [functions[call].callee for call in rule["calls"]] == ["clipped"]
+
+
+def test_figures_of_lines_and_functions(shown):
+    _, _, data, path = shown
+    lines = {line: figures for file, line, *figures in data["lines"] if file == str(path)}
+    (count, flops, moved), *_ = lines[line_of("jnp.tanh")]
+    assert (count, flops) == (3, 5 * (2 * 2 * 4 * 4 + 2 * 4))  # the call of the rule computes none
+    assert moved == 5 * 4 * ((8 + 16 + 8) + (8 + 8))
+    stored = data["stored"]
+    assert stored["bytes"] == 4 * (5 * 8 + 5 * 8)  # the carries and what tanh gave
+    assert [str(path), line_of("jnp.tanh")] in [value[5] for value in stored["values"]]
+    totals = {data["ops"][op][1]: figures for op, *figures in data["functions"]}
+    main = totals[data["ops"][0][1]]
+    assert main[1] == 7  # the sum; the loop calls a function of its own
+
+
+def test_flops_are_those_that_xla_counts():
+    def f(a, b, x):
+        filtered = jax.lax.conv(x[None, None], x[None, None, :3, :2], (1, 1), "VALID")
+        return a @ b + jnp.sum(x, axis=0) * 2.0, filtered
+
+    program = pb.trace(f)(jnp.ones((3, 5)), jnp.ones((5, 7)), jnp.ones((6, 7)))
+    found = sum(costs.flops(op) * times for op, times in costs.runs(program.module))
+    assert found == program.compile().cost()["flops"]
+
+
+def test_a_page_is_one_file_that_asks_for_no_other(shown):
+    _, stages, data, _ = shown
+    text = page(stages, "<loss>", "loss")
+    assert "<title>&lt;loss&gt;</title>" in text
+    assert text.count("</script>") == 2
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text)
+    assert json.loads(found)["ops"] == json.loads(json.dumps(data["ops"]))
+    rest = text.replace(found, "")
+    assert not re.search(r"(?:src|href)\s*=|@import|url\(|https?://|fetch\(|{{", rest)
+
+
+def file_of(stages, path, written):
+    files = page_data(stages, "", "", written)["files"]
+    return next(file for file in files if file["path"] == str(path))
+
+
+def test_sources_that_are_gone_or_newer_are_said_to_be(shown):
+    _, stages, _, path = shown
+    os.utime(path, (2_000_000_000, 2_000_000_000))
+    newer = file_of(stages, path, 1_000_000_000.0)
+    assert "changed after the program was saved" in newer["remark"]
+    assert len(newer["rows"]) == len(SOURCE.splitlines())
+    text = SOURCE
+    path.unlink()
+    try:
+        gone = file_of(stages, path, None)
+    finally:
+        path.write_text(text)
+    assert "this file is not here" in gone["remark"]
+    assert gone["rows"] is None
+
+
+def test_the_command(pullback_command, model, tmp_path):
+    out = tmp_path / "folder" / "page.html"
+    result = pullback_command("view", f"{model}:scalar", "--derivative", "grad", "-o", out)
+    assert result.exit_code == 0, result.stderr
+    assert "gradient (grad)" in out.read_text()
+    refused = pullback_command("view", f"{model}:scalar", "--wrt", "0")
+    assert (refused.exit_code, "--wrt says nothing without --derivative" in refused.stderr) == (
+        2,
+        True,
+    )
+
+
+def test_a_module_of_text_is_its_own_source(pullback_command, tmp_path):
+    path = tmp_path / "module.mlir"
+    path.write_text(
+        "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n"
+        "  %0 = stablehlo.sine %x : tensor<2xf32>\n"
+        "  return %0 : tensor<2xf32>\n}\n"
+    )
+    out = tmp_path / "page.html"
+    assert pullback_command("view", path, "-o", out).exit_code == 0
+    (found,) = re.findall(r'id="data">(.*?)</script>', out.read_text())
+    data = json.loads(found)
+    assert data["files"][0]["path"] == str(path)
+    (sine,) = ops_of(data, "stablehlo.sine", 0)
+    assert [data["places"][place][:2] for place in data["ops"][sine][7]] == [[str(path), 2]]
+
+
+def test_a_program_without_derivative_is_shown_without(pullback_command, tmp_path):
+    path = tmp_path / "loop.py"
+    path.write_text(
+        "import jax\n"
+        "def f(x):\n"
+        "    return jax.pure_callback(lambda x: x, jax.ShapeDtypeStruct((), 'float32'), x)\n"
+    )
+    command = ("view", f"{path}:f", "--args", "f32[]", "-o", tmp_path / "page.html")
+    result = pullback_command(*command)
+    assert result.exit_code == 0
+    assert "no derivative: " in result.stderr
+    assert pullback_command(*command, "--derivative", "vjp").exit_code == 2
+
+
+def test_colours_leave_the_text_as_it_is():
+    text = (
+        '#map = affine_map<(d0) -> (d0)>\nmodule @m attributes {a = "</b>&\\""} {\n'
+        '  %0:2 = "x.y"(%arg0) <{v = dense<1.0e-3> : tensor<2x!quant.uniform<i8:f32, 0.5>>}> ({\n'
+        '  ^bb0(%a: tensor<f32>):\n  }) : (tensor<f32>) -> tensor<f32> loc("a.py":1:2) // é\n}'
+    )
+    rows = coloured_ir(text)
+    assert [plain(row) for row in rows] == text.split("\n")
+    assert '<span class="nv">%0</span>:' in rows[2]
