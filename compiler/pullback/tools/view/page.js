@@ -551,7 +551,8 @@ const tabs = {
       const op = ops[[...selection.own][0]];
       const lines = op.places.flatMap((place, i) =>
         [i ? ", called at " : "", lineLink(data.places[place][0], data.places[place][1])]);
-      found.push(element("p", {}, `runs ${count(op.runs)} ×; each run: ${count(op.flops)} flops, ` +
+      const runs = op.runs ? `runs ${count(op.runs)} ×` : "is not reached from @main";
+      found.push(element("p", {}, `${runs}; each run: ${count(op.flops)} flops, ` +
         `${bytes(op.bytes)} read and written`));
       if (lines.length) found.push(element("p", {}, "line: ", ...lines));
     }
