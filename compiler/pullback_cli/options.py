@@ -48,9 +48,7 @@ def _parse_sizes(context: Any, parameter: Any, text: str | None) -> dict[str, in
     return sizes
 
 
-def parse_positions(
-    context: Any, parameter: Any, text: str | None
-) -> int | tuple[int, ...] | None:
+def parse_positions(context: Any, parameter: Any, text: str | None) -> int | tuple[int, ...] | None:
     """Parse `0,1` to a tuple; a single `0` to a number, so that its gradient is no tuple of one."""
     del context, parameter
     if text is None:
