@@ -40,7 +40,7 @@ help:
 	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see docs/artifact.md"
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
-	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, jet on a saved file"
+	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, Quax, jet on a saved file"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
 	@echo "make browser   the page of pullback view in Chromium"
 	@echo "make libraries   programs of other libraries, in memory and as files"
@@ -206,7 +206,7 @@ as-jax: setup
 
 interpreters:
 	$(MAKE) setup VENV=$(AS_JAX)
-	$(AS_JAX)/bin/python -m pip install --quiet $(PIP_ARGS) asdex folx
+	$(AS_JAX)/bin/python -m pip install --quiet $(PIP_ARGS) asdex folx quax
 	JAX_PLATFORMS=cpu $(AS_JAX)/bin/python -m tests.interpreters
 
 # The page of `pullback view` in Debian's Chromium: clicks, keys, and how long it takes to open.

@@ -1,4 +1,4 @@
-"""Run docs/as_jax.md with asdex and folx, and time asdex on a file: `make interpreters`."""
+"""Run docs/as_jax.md with asdex, folx and Quax, and time asdex on a file: `make interpreters`."""
 
 from __future__ import annotations
 

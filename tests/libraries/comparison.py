@@ -37,7 +37,10 @@ class Line:
 
 
 def compare(program: LibraryProgram) -> Iterator[Line]:
-    """The checks of a program: its rules, the gradient, tangents, and tangents of the gradient."""
+    """The checks of a program: its rules, the gradient, tangents, and tangents of the gradient.
+
+    Derivatives are those of the program, of what JAX reads of it, and of its file.
+    """
     f, args = program.make()
     traced = _attempt(pb.trace(f), *args)
     if isinstance(traced, Exception):
@@ -45,8 +48,14 @@ def compare(program: LibraryProgram) -> Iterator[Line]:
         return
     yield _rules(traced, args)
     point = _Point(f, args, jax.tree.map(_direction, args), program.tolerance)
-    expected = {check: point.at(jax.jit(of_jax)) for check, of_jax in _jax(f).items()}
+    expected = {check: point.at(of_jax) for check, of_jax in _jax(f).items()}
     yield from point.lines("memory", _ours(traced), expected)
+    function = _attempt(traced.as_jax)
+    if isinstance(function, Exception):
+        yield Line("as_jax", REFUSED, _first_line(function))
+    else:
+        first = {check: expected[check] for check in ("tangent", "gradient")}
+        yield from point.lines("as_jax", _jax(function), first)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "program.mlirbc")
         refused = _attempt(lambda: traced.save(file, order=program.order))
@@ -74,9 +83,9 @@ Derivatives = dict[str, Callable[..., Any]]
 
 def _jax(f: Callable[..., Any]) -> Derivatives:
     return {
-        "tangent": lambda *given: jax.jvp(f, *_halves(given)),
-        "gradient": lambda *given: jax.grad(f, _all(given))(*_halves(given)[0]),
-        "second": lambda *given: jax.jvp(jax.grad(f, _all(given)), *_halves(given)),
+        "tangent": jax.jit(lambda *given: jax.jvp(f, *_halves(given))),
+        "gradient": jax.jit(lambda *given: jax.grad(f, _all(given))(*_halves(given)[0])),
+        "second": jax.jit(lambda *given: jax.jvp(jax.grad(f, _all(given)), *_halves(given))),
     }
 
 
