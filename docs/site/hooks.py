@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,13 @@ from pullback.tools import rule_table
 ROOT = Path(__file__).parents[2]
 LANGUAGES = {".py": "python", ".cc": "c++", ".mlir": "mlir", ".sh": "sh"}
 
-GENERATED: dict[str, Callable[[], str]] = {"rules.md": rule_table.report}
+sys.path.append(str(Path(__file__).parent))
+import passes  # noqa: E402 -- MkDocs loads this file by its path
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "rules.md": rule_table.report,
+    "passes.md": passes.report,
+}
 """Pages that the package tells, by their names."""
 
 SHOWN = [f"source/{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "benchmarks/README")]
