@@ -37,7 +37,7 @@ help:
 	@echo "make layers what the first gradient runs through, in functions and files"
 	@echo "make docs   the documentation as a site, in out/site; make docs-serve shows it"
 	@echo "make bench  the benchmarks, side by side with JAX"
-	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see docs/artifact.md"
+	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see CONTRIBUTING.md"
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
 	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, Quax, jet on a saved file"
@@ -127,7 +127,7 @@ docs-serve: $(DOCS)
 	$(MKDOCS) serve --strict
 
 # Saved files: across Pythons and JAX versions, across engines, and damaged in many ways.
-# docs/artifact.md says what each shows. NEWER, IREE and TPU are environments, made when missing.
+# CONTRIBUTING.md says what each shows. NEWER, IREE and TPU are environments, made when missing.
 IREE ?= .venv-iree
 FUZZ_CASES ?= 5000
 

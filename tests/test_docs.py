@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.util
 import io
 import math
 import re
@@ -39,6 +40,13 @@ CLASSES = {
 }
 
 
+PAGES = {
+    page.name: page.read_text() for page in [*sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("*.md"))]
+}
+MADE_BY_THE_SITE = {"rules.md", "passes.md"}
+ROOT_PAGES = {page.name for page in ROOT.glob("*.md")}
+
+
 def test_every_error_has_a_cause_an_example_and_a_remedy():
     rows = [line.split(" | ") for line in (DOCS / "errors.md").read_text().splitlines()]
     listed = {row[0].strip("| `"): row for row in rows if row[0].startswith("| `")}
@@ -52,18 +60,23 @@ def test_the_navigation_names_every_page():
 
 
 @pytest.mark.parametrize(
-    "name", ["rules/composite/Inputs/acme_rules.py", "passes/vmap/Inputs/acme_batches.py"]
+    ("page", "name"),
+    [
+        ("extending.md", "rules/composite/Inputs/acme_rules.py"),
+        ("extending.md", "passes/vmap/Inputs/acme_batches.py"),
+        ("lit_test.md", "tools/derive/clipped.py"),
+    ],
 )
-def test_the_examples_of_rules_are_those_that_lit_runs(name: str):
-    example = DOCS.parent / "lit_tests" / name
-    assert f"```python\n{example.read_text()}```" in (DOCS / "extending.md").read_text()
+def test_a_file_on_a_page_is_one_that_lit_runs(page: str, name: str):
+    file = ROOT / "lit_tests" / name
+    assert f"```python\n# {file.name}\n{file.read_text()}```" in PAGES[page]
 
 
-PAGES = {
-    page.name: page.read_text() for page in [*sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("*.md"))]
-}
-MADE_BY_THE_SITE = {"rules.md"}
-ROOT_PAGES = {page.name for page in ROOT.glob("*.md")}
+def test_the_picture_is_drawn_from_the_program():
+    spec = importlib.util.spec_from_file_location("picture", DOCS / "site" / "picture.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.PICTURE.read_text() == script.picture(), "run `python docs/site/picture.py`"
 
 
 def without_code(text: str) -> str:
@@ -101,14 +114,12 @@ def test_the_reference_has_every_public_name():
     assert {name for name in names - shown if name.rpartition(".")[2] not in elsewhere} == set()
 
 
+CLAIMS = ["api.md", *sorted(page.name for page in DOCS.glob("differences*.md"))]
+"""Pages on which each section is a program of its own, and comments say what its lines give."""
+
+
 def blocks(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.S)
-
-
-@pytest.mark.parametrize("code", blocks("known_jax_faults.md"))
-def test_the_examples_run(code: str, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "a page of docs", "exec"), {})
+    return re.findall(r"```python\n(.*?)```", PAGES[page], re.S)
 
 
 class Claims(ast.NodeTransformer):
@@ -152,15 +163,15 @@ def run_claims(code: str, names: dict[str, Any]) -> None:
 
 
 def claims(page: str) -> Iterator[Any]:
-    """The blocks of a page by their headings, each with the imports that the first block has."""
-    imports, *_ = blocks(page)
-    for section in re.split(r"^(?=##+ )", (DOCS / page).read_text(), flags=re.M)[1:]:
+    """The blocks of a page by their headings, each with the imports of the first block."""
+    imports, *_ = blocks("api.md" if page == "api.md" else "differences.md")
+    for section in re.split(r"^(?=##+ )", PAGES[page], flags=re.M)[1:]:
         heading = section.splitlines()[0].lstrip("# ")
         for code in re.findall(r"```python\n(.*?)```", section, re.S):
             yield pytest.param(imports, code, id=f"{page}: {heading}")
 
 
-@pytest.mark.parametrize(("imports", "code"), [*claims("api.md"), *claims("differences.md")])
+@pytest.mark.parametrize(("imports", "code"), [each for page in CLAIMS for each in claims(page)])
 def test_what_the_comments_say_holds(imports: str, code: str, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "a page of docs"}
@@ -168,11 +179,13 @@ def test_what_the_comments_say_holds(imports: str, code: str, monkeypatch, tmp_p
     run_claims(code, names)
 
 
-def test_each_difference_says_what_each_does_and_what_to_do():
-    page = (DOCS / "differences.md").read_text()
-    for section in re.split(r"^### ", page, flags=re.M)[1:]:
+@pytest.mark.parametrize("name", [name for name in CLAIMS if name.startswith("differences_")])
+def test_each_difference_says_what_each_does_and_what_to_do(name: str):
+    for section in re.split(r"^## ", PAGES[name], flags=re.M)[1:]:
+        heading, *_ = section.splitlines()
         who = re.findall(r"^- \*\*(\w+)\*\*", section, re.M)
-        assert who == ["JAX", "pullback", "Do"], section.splitlines()[0]
+        assert who == ["JAX", "pullback", "Do"], heading
+        assert f"[{heading}]({name}#" in PAGES["differences.md"]
 
 
 @pytest.mark.parametrize(
@@ -183,70 +196,40 @@ def test_a_false_claim_is_noticed(said: str):
         run_claims(f"1.0 + 1.0  # {said}", {})
 
 
-def test_the_tutorial_is_one_program_that_prints_what_it_shows(capsys, monkeypatch, tmp_path):
-    page = (DOCS / "tutorial.md").read_text()
-    monkeypatch.chdir(tmp_path)
-    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.S))
-    exec(compile(code, "tutorial.md", "exec"), {})
-    printed = capsys.readouterr().out
-    every = re.findall(r"```python\n[^`]*```\n\n```(?:mlir)?\n(.*?)```", page, re.S)
-    assert len(every) == code.count("print(") > 0
-    for shown in every:
-        place = 0
-        for line in shown.splitlines():
-            assert line in printed[place:], line
-            place = printed.index(line, place) + len(line)
+RUN = re.compile(r"```(python|sh|mlir)\n(.*?)```(?:\n\n```(text|mlir)\n(.*?)```)?", re.S)
+"""A block of code, and the one behind it with what it prints."""
 
 
-def test_the_page_on_forces_is_one_program(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    code = "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / "forces.md").read_text(), re.S))
-    names: dict[str, Any] = {}
-    exec(compile(code, "forces.md", "exec"), names)
-    assert names["forces"](names["positions"]).shape == (4, 3)
-    assert (tmp_path / "potential.mlirbc").exists()
-
-
-def printed(language: str, code: str, names: dict[str, Any], output: str = "stdout") -> str:
-    """What a block of Python prints, or a `pullback` command; its errors too as `output`."""
+def printed(language: str, code: str, names: dict[str, Any]) -> str:
+    """What a block of Python prints, or lines of the shell, each a `pullback` command."""
     if language == "sh":
-        return getattr(CliRunner().invoke(main, shlex.split(code)[1:]), output)
+        lines = code.replace("\\\n", " ").splitlines()
+        return "".join(CliRunner().invoke(main, shlex.split(line)[1:]).output for line in lines)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(compile(code, "a page of docs", "exec"), names)
     return out.getvalue()
 
 
-def test_the_section_on_entries_prints_what_it_shows(monkeypatch, tmp_path):
-    page = (DOCS / "artifact.md").read_text()
-    section = page.partition("## Several entries\n")[2].partition("\n## ")[0]
-    model, *_ = re.findall(r"```python\n(.*?)```", section, re.S)
-    (tmp_path / "model.py").write_text(model)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "model", raising=False)
-    names = {"pb": pullback, "pullback_runtime": pullback_runtime, "Path": Path}
-    shown = re.findall(r"```(python|sh)\n([^`]*)```\n\n```text\n(.*?)```", section, re.S)
-    assert [language for language, *_ in shown] == ["python", "python", "sh"]
-    for language, code, text in shown:
-        steps = code.splitlines() if language == "sh" else [code]
-        found = "".join(printed(language, step, names, output="output") for step in steps)
-        assert re.fullmatch(re.escape(text).replace("…", ".*?"), found, re.S), found
+def is_shown(text: str, how: str, found: str) -> bool:
+    """Text is the whole output, where `…` stands for anything; of IR, some lines are shown."""
+    if how == "text":
+        return re.fullmatch(re.escape(text).replace("…", ".*?"), found, re.S) is not None
+    return re.search(".*?".join(map(re.escape, text.splitlines())), found, re.S) is not None
 
 
-PRINTED = ["find_nan.md", "memory.md", "checking.md", "without_jax.md", "as_jax.md"]
-
-
-@pytest.mark.parametrize("name", PRINTED)
-def test_a_page_with_a_model_prints_what_it_shows(name, monkeypatch, tmp_path):
-    page = (DOCS / name).read_text()
-    model, *_ = blocks(name)
-    (tmp_path / "model.py").write_text(model)
+@pytest.mark.parametrize(
+    "name", [page.name for page in DOCS.glob("*.md") if page.name not in CLAIMS]
+)
+def test_a_page_is_a_program_that_prints_what_it_shows(name: str, monkeypatch, tmp_path):
+    """A block that begins with the name of a file, in a comment, is that file."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "model", raising=False)
     monkeypatch.setattr("pullback.testing.check.BUDGET", math.inf)
-    names = {"jax": jax, "jnp": jax.numpy, "pb": pullback}
-    shown = re.findall(r"```(python|sh)\n([^`]*)```\n\n```text\n(.*?)```", page, re.S)
-    assert len(shown) == page.count("```text")
-    for language, code, text in shown:
-        assert printed(language, code, names) == text
+    names: dict[str, Any] = {}
+    for language, code, how, text in RUN.findall(PAGES[name]):
+        if file := re.match(r"(?:#|//) (\w+\.\w+)\n", code):
+            (tmp_path / file[1]).write_text(code)
+        elif language == "python" or text:
+            found = printed(language, code, names)
+            assert not text or is_shown(text, how, found), found
