@@ -15,6 +15,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from pymdownx.slugs import slugify
 
 from pullback.tools import rule_table
 
@@ -36,6 +37,12 @@ SHOWN = [f"source/{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "benchmar
 OUTSIDE = "---\nsearch: {exclude: true}\n---\n"
 """The head of a page with a source file, which the search is to leave out."""
 
+NAMED = re.compile(r"\[((?:docs/)?\w+\.md)\]\(([^)\s]+)\)")
+"""A link whose text is the name of a file, which says more where files are read than here."""
+
+TITLES: dict[str, dict[str, str]] = {}
+"""For each page the headings by their anchors, the title by an empty one."""
+
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
 
 
@@ -51,15 +58,29 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             pages[name] = _source(name)
             files.append(File.generated(config, name, content=pages[name]))
         waiting += [each for each in _linked(name, pages[name]) if each not in pages]
+    for name, text in pages.items():
+        plain = re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
+        headings = re.findall(r"^#+ (.+)$", plain, re.M)
+        TITLES[posixpath.basename(name)] = {
+            "": headings[0],
+            **{slugify(case="lower")(each.replace("`", ""), "-"): each for each in headings},
+        }
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Turn links to files outside of docs/ into links to the pages that show them."""
+    """Turn links to files outside of docs/ into links to pages that show them, and name pages."""
     name = page.file.src_uri
     if page.meta.get("search"):
         return markdown
-    return LINK.sub(lambda link: _target(name, link[1]), markdown)
+    linked = LINK.sub(lambda link: _target(name, link[1]), markdown)
+    return NAMED.sub(lambda link: f"[{_title(link)}]({link[2]})", linked)
+
+
+def _title(link: re.Match[str]) -> str:
+    """Return what stands for the name of a file in a link: the heading that it leads to."""
+    page = TITLES.get(posixpath.basename(link[2].partition("#")[0]), {})
+    return page.get(link[2].partition("#")[2], link[1])
 
 
 def on_page_content(html: str, **_: Any) -> str:

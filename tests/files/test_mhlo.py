@@ -1,4 +1,4 @@
-"""Modules with ops of MHLO, as XLA and TensorFlow write them."""
+"""Modules of TensorFlow and PyTorch, and with ops of MHLO as XLA writes them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ import pullback_runtime as runtime
 from pullback import artifact
 from pullback_runtime import _mhlo, _module
 
-FOLDER = Path(__file__).parent / "tensorflow"
-MODELS = sorted(path.stem for path in FOLDER.glob("*.mlir"))
+FOLDER = Path(__file__).parent
+MODELS = sorted(f"{path.parent.name}/{path.stem}" for path in FOLDER.glob("*/*.mlir"))
 
 
-# ------------------------------------------------------------------------- of TensorFlow
+# --------------------------------------------------------- of TensorFlow and of PyTorch
 
 
 def said(name):
-    """The arguments, and what TensorFlow's tape gives; no gradient is None."""
+    """The arguments, and what the framework itself gives; no gradient is None."""
     found = json.loads((FOLDER / f"{name}.json").read_text())
     arguments = [np.asarray(each, np.float32) for each in found["arguments"]]
     return arguments, found["value"], found["gradients"]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_are_those_of_tensorflow(name):
+def test_gradients_are_those_of_the_framework(name):
     arguments, value, gradients = said(name)
     program = pb.load(FOLDER / f"{name}.mlir")
     for each in (program, pb.load(artifact.serialize(program))):
@@ -44,14 +44,14 @@ def test_gradients_are_those_of_tensorflow(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_runtime_computes_what_tensorflow_does(name):
+def test_the_runtime_computes_what_the_framework_does(name):
     arguments, value, _ = said(name)
     np.testing.assert_allclose(runtime.load(FOLDER / f"{name}.mlir")(*arguments), value, rtol=1e-5)
 
 
 def test_a_second_derivative():
-    (x,), _, _ = said("erf")
-    program = pb.load(FOLDER / "erf.mlir")
+    (x,), _, _ = said("tensorflow/erf")
+    program = pb.load(FOLDER / "tensorflow/erf.mlir")
     weights = np.sin(1.0 + np.arange(4)).astype(np.float32)
     expected = jax.grad(
         lambda x: jnp.sum(jax.grad(lambda x: jnp.sum(weights * x * lax.erf(x)))(x) ** 2)
@@ -65,7 +65,7 @@ def test_the_command_line(tmp_path):
 
     from pullback_cli import main
 
-    path = FOLDER / "erf.mlir"
+    path = FOLDER / "tensorflow/erf.mlir"
     for command in (["derive", "--grad", path], ["opt", "--vjp", path]):
         result = CliRunner().invoke(main, list(map(str, command)))
         assert result.exit_code == 0
