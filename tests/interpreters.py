@@ -29,7 +29,8 @@ MOST = 1.2
 def run_page() -> int:
     """Run every block of the page; return how many print something else than the page shows."""
     page = PAGE.read_text()
-    shown = re.findall(r"```py(?:thon)?\n([^`]*)```(?:\n\n```(?:text|output)\n(.*?)```)?", page, re.S)
+    output = r"(?:\n\n```(?:text|output)\n(.*?)```)?"
+    shown = re.findall(rf"```py(?:thon)?\n([^`]*)```{output}", page, re.S)
     Path("model.py").write_text(shown[0][0])
     sys.path.insert(0, "")
     names: dict[str, Any] = {"jax": jax, "jnp": jnp, "pb": pb}
