@@ -26,7 +26,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test test-all pytest lit quick rule layers test-newer test-newer-all newer-python
 .PHONY: lint types
-.PHONY: bench docs docs-serve portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
+.PHONY: bench docs docs-serve notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries tpu gpu clean
 .PHONY: as-jax interpreters browser
 
@@ -122,6 +122,10 @@ $(DOCS): $(STAMP)
 
 docs: $(DOCS)
 	$(MKDOCS) build --strict
+
+# Some pages as notebooks, run.
+notebooks: docs
+	$(RUN) $(BIN)/python docs/site/notebooks.py out/site/notebooks
 
 docs-serve: $(DOCS)
 	$(MKDOCS) serve --strict

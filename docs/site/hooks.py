@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pymdownx.slugs import slugify
@@ -23,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 LANGUAGES = {".py": "python", ".cc": "c++", ".mlir": "mlir", ".sh": "sh"}
 
 sys.path.append(str(Path(__file__).parent))
-import passes  # noqa: E402 -- MkDocs loads this file by its path
+import notebooks  # noqa: E402 -- MkDocs loads this file by its path
+import passes  # noqa: E402
 
 GENERATED: dict[str, Callable[[], str]] = {
     "rules.md": rule_table.report,
@@ -50,6 +52,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and those of the files that pages link to."""
     for name, make in GENERATED.items():
         files.append(File.generated(config, name, content=make()))
+    for name in notebooks.PAGES:
+        content = nbformat.writes(notebooks.notebook(name))
+        files.append(File.generated(config, f"notebooks/{name}.ipynb", content=content))
     pages = {each.src_uri: each.content_string for each in files.documentation_pages()}
     waiting = [*pages, *SHOWN]
     while waiting:
@@ -73,6 +78,10 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     name = page.file.src_uri
     if page.meta.get("search"):
         return markdown
+    if name.removesuffix(".md") in notebooks.PAGES:
+        title, _, rest = markdown.partition("\n")
+        file = f"notebooks/{name.removesuffix('.md')}.ipynb"
+        markdown = f"{title}\n\nThis page is a [notebook]({file}), too.\n{rest}"
     linked = LINK.sub(lambda link: _target(name, link[1]), markdown)
     return NAMED.sub(lambda link: f"[{_title(link)}]({link[2]})", linked)
 
