@@ -8,10 +8,24 @@ from typing import Any
 import click
 
 from pullback_cli.call import call
-from pullback_cli.options import allow_custom_calls_option, entry_option, sizes_option
+from pullback_cli.options import allow_custom_calls_option, entry_option, sizes_option, whole_number
 
 STAGES = ("jaxpr", "kept", "program", "stablehlo", "hlo", "jvp", "vjp", "grad")
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+
+
+def _parse_constants(context: Any, parameter: Any, text: str | None) -> int | str | None:
+    """Parse a number; `all` stays."""
+    del context, parameter
+    if text is None or text == "all":
+        return text
+    try:
+        number = whole_number(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise click.BadParameter(f"{text!r} is neither a number of elements nor all")
+    return number
 
 
 @click.command()
@@ -33,7 +47,16 @@ PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
     type=click.Choice(PLATFORMS),
     help="Lower for this platform, by default where JAX runs; only the stage hlo needs it here.",
 )
-@click.option("--locations", is_flag=True, help="Show the line of Python behind each op.")
+@click.option("--locations", is_flag=True, help="Show the location of each op, as MLIR writes it.")
+@click.option(
+    "--lines", is_flag=True, help="Show above ops the line of Python that they come from."
+)
+@click.option(
+    "--constants",
+    callback=_parse_constants,
+    metavar="N|all",
+    help="Show the elements of constants that have up to N, by default 64; all of them in files.",
+)
 @sizes_option
 @allow_custom_calls_option
 @click.option("--print-ir-after-all", is_flag=True, help="Show the module after each pass.")

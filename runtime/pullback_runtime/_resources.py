@@ -98,7 +98,7 @@ def as_array(data: Any, op: ir.Operation) -> np.ndarray:
             f"a constant wants {expected} bytes of values, and {there}: {_text(op).strip()}",
             where=_jax.place(op),
             do="take the module as it was before large constants were left out: print it without "
-            "--mlir-elide-… options, or write bytecode",
+            "--mlir-elide-… options, or by pullback dump --constants all, or write bytecode",
         )
     return np.frombuffer(data, dtype).reshape(kind.shape)
 

@@ -191,7 +191,7 @@ def test_a_saved_program_goes_through_the_pipes_as_text(
     scaled.defvjp(lambda x: (x * table, None), lambda _, ct: (2 * ct * table,))
     saved = tmp_path / "scaled.mlirbc"
     pullback.trace(lambda x: jnp.sum(scaled(x)))(table).save(saved)
-    text = pullback_command("dump", saved).stdout
+    text = pullback_command("dump", saved, "--constants", "all").stdout
     assert ("dialect_resources" in text) == (not embedded_below)
     again = pullback_command("opt", "-", stdin=text).stdout
     name = re.compile(r"constant_\w+")  # a context gives the resource a name of its own

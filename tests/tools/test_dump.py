@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pullback as pb
@@ -193,3 +194,83 @@ def test_a_rule_whose_result_does_not_fit_is_named(pullback_command, tmp_path):
     result = pullback_command("dump", f"{path}:f", "--args", "f32[3]", "--stage", "grad")
     assert result.exit_code == 2
     assert f"where: in the vjp rule of `double`, called at {path}:5, in f" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def with_weights(tmp_path_factory):
+    """A saved program with a constant of 100 elements, and one of 64."""
+    large, small = np.arange(100, dtype=np.float32), np.arange(64, dtype=np.float32)
+    path = tmp_path_factory.mktemp("weights") / "model.mlirbc"
+    program = pb.trace(lambda x: x * jnp.sum(large * large) + jnp.sum(small * small))(1.0)
+    program.save(path)
+    return path
+
+
+def test_large_constants_are_elided_where_they_are_shown(pullback_command, with_weights):
+    text = pullback_command("dump", with_weights).stdout
+    said = "// Constants of more than 64 elements are elided: --constants all shows them\n"
+    assert text.startswith(said)
+    assert text.count("dense_resource<__elided__> : tensor<100xf32>") == 1
+    assert max(map(len, text.splitlines())) < 1200
+    none = pullback_command("dump", with_weights, "--constants", "10").stdout
+    assert "more than 10 elements" in none
+    assert none.count("__elided__") == 2
+    whole = pullback_command("dump", with_weights, "--constants", "all").stdout
+    assert "elided" not in whole
+    assert pb.load(whole.encode())(2.0) == pb.load(with_weights)(2.0)
+    said = str(pb.load(with_weights))
+    assert said.startswith(
+        "// Constants of more than 64 elements are elided: `program.asm()` has all\n"
+    )
+    assert "elided" not in pb.load(with_weights).asm()
+
+
+def test_files_have_all_constants(pullback_command, with_weights, tmp_path):
+    assert pullback_command("dump", with_weights, "-o", tmp_path).exit_code == 0
+    text = (tmp_path / "program.mlir").read_bytes()
+    assert b"elided" not in text
+    assert pb.load(text)(2.0) == pb.load(with_weights)(2.0)
+
+
+def test_text_without_its_constants_is_refused_where_it_runs(
+    pullback_command, with_weights, tmp_path
+):
+    path = tmp_path / "elided.mlir"
+    path.write_text(pullback_command("dump", with_weights).stdout)
+    result = pullback_command("run", path, "--random", "0")
+    assert result.exit_code == 2
+    assert "a constant wants 400 bytes of values, and none are in the module" in result.stderr
+    assert "pullback dump --constants all" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--constants", "-1"], "'-1' is neither a number of elements nor all"),
+        (["--constants", "few"], "'few' is neither a number of elements nor all"),
+        (["--stage", "hlo", "--constants", "9"], "--constants says nothing without a stage that"),
+        (["--stage", "jaxpr", "--lines"], "--lines says nothing without a stage that is a module"),
+        (["--lines", "--locations"], "--lines and --locations are two forms of the same"),
+    ],
+)
+def test_options_of_text_that_are_refused(pullback_command, model, options, said):
+    result = pullback_command("dump", f"{model}:f", *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_lines_stand_above_the_ops_that_come_from_them(pullback_command, model, tmp_path):
+    text = pullback_command("dump", f"{model}:scalar", "--lines").stdout
+    source, rows = model.read_text().splitlines(), [row.strip() for row in text.splitlines()]
+    for line, function, op in (
+        ("return jnp.sum(cube(x) * y)", "scalar", "stablehlo.broadcast_in_dim"),
+        ("return x * x * x", "cube", "stablehlo.multiply %arg0, %arg0"),
+    ):
+        number = source.index(f"    {line}") + 1
+        at = rows.index(f"// {model}:{number}, in {function}: {line}")
+        assert any(op in row for row in rows[at + 1 : at + 3])
+    plain = pullback_command("dump", f"{model}:scalar").stdout
+    without = [row for row in rows if not row.startswith("//")]
+    assert without == [row.strip() for row in plain.splitlines()]
+    (tmp_path / "lines.mlir").write_text(text)
+    assert pullback_command("run", tmp_path / "lines.mlir", "--random", "0").exit_code == 0

@@ -24,6 +24,38 @@ def clone(module: ir.Module) -> ir.Module:
     return copy
 
 
+MOST_ELEMENTS = 64
+"""A constant with more elements is elided where IR is shown. Traced functions have none: arrays
+that they close over are arguments from this size on."""
+
+
+def text_of(module: ir.Module, debug_info: bool = False, most_elements: int | None = None) -> str:
+    """Return a module as text, with locations if `debug_info`.
+
+    Constants of more than `most_elements` elements are elided, of which no value is the same
+    throughout; by default none are. A text with elided constants cannot be run.
+    """
+    return module.operation.get_asm(
+        enable_debug_info=debug_info,
+        assume_verified=True,
+        large_elements_limit=most_elements,
+        large_resource_limit=None if most_elements is None else _DIGITS * most_elements,
+    )
+
+
+_DIGITS = 8
+"""How many digits of an element of a resource, such as a 32-bit float, MLIR prints."""
+
+_RESOURCES = "dialect_resources:"
+
+
+def is_elided(text: str) -> bool:
+    """Return True if `text_of` has left out the elements of a constant."""
+    return "dense_resource<__elided__>" in text or (
+        "dense_resource<" in text and _RESOURCES not in text
+    )
+
+
 def take_entry(module: ir.Module, name: str) -> None:
     """Make @name the entry @main; erase the old one, and what only it reaches."""
     table = functions(module)

@@ -89,7 +89,7 @@ class Program(Record):
                 f"  before: {before}\n  after:  {after}",
                 where=f"program.run_passes({pipeline!r})",
                 do="for derivatives and batches use its methods, such as .vjp(); to see what any "
-                "pass does, write str(program) to a file and use `pullback opt`",
+                "pass does, write program.asm() to a file and use `pullback opt`",
             )
         recipe = self.recipe and self.recipe.then(parse_pipeline(pipeline))
         return self._with_module(module, recipe=recipe)

@@ -23,7 +23,13 @@ from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError
 from pullback.ir import build
 from pullback.ir.environment import Environment
-from pullback.ir.modules import clone, result_types
+from pullback.ir.modules import (
+    MOST_ELEMENTS,
+    clone,
+    is_elided,
+    result_types,
+    text_of,
+)
 from pullback.passes import manager
 from pullback.passes.base import Rules
 from pullback.passes.pipelines import Stage
@@ -31,6 +37,8 @@ from pullback.program.provenance import Recipe, Retarget
 from pullback_runtime._arguments import spell
 from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._lazy_values import Item, Recent
+
+ELIDED = f"// Constants of more than {MOST_ELEMENTS} elements are elided"
 
 MOST = 256
 """The number of things made of a program that are memoized with it."""
@@ -104,12 +112,18 @@ class AnyProgram:
         """Return the program after `stages`; `interface` is of its new arguments and results."""
         raise NotImplementedError
 
-    def asm(self, debug_info: bool = False) -> str:
-        """Return the module as readable MLIR, with source locations if `debug_info`."""
+    def asm(self, debug_info: bool = False, most_elements: int | None = None) -> str:
+        """Return the module as readable MLIR, with source locations if `debug_info`.
+
+        The text is whole by default, and can be loaded. Constants of more than `most_elements`
+        elements are elided.
+        """
         raise NotImplementedError
 
     def __str__(self) -> str:
-        return self.asm()
+        """Return the module as MLIR, in which large constants are elided: a comment says so."""
+        text = self.asm(most_elements=MOST_ELEMENTS)
+        return f"{ELIDED}: `program.asm()` has all\n{text}" if is_elided(text) else text
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._spelt()})"
@@ -220,9 +234,13 @@ class Record(AnyProgram):
         changes = {"entries": {}, **changes}
         return dataclasses.replace(self, module=module, _environment=environment, **changes)
 
-    def asm(self, debug_info: bool = False) -> str:
-        """Return the module as readable MLIR, with source locations if `debug_info`."""
-        return self.module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)
+    def asm(self, debug_info: bool = False, most_elements: int | None = None) -> str:
+        """Return the module as readable MLIR, with source locations if `debug_info`.
+
+        The text is whole by default, and can be loaded. Constants of more than `most_elements`
+        elements are elided.
+        """
+        return text_of(self.module, debug_info, most_elements)
 
 
 R = TypeVar("R", bound=Record)

@@ -20,6 +20,7 @@ import jax
 from pullback import _jax
 from pullback._jax import dimensions
 from pullback.errors import MissingRuleError
+from pullback.ir.modules import text_of
 from pullback.passes.pipelines import Stage
 from pullback.program import derivation, hooks, platform_variants, symbolic_in_jax
 from pullback.program.record import AnyProgram, Interface
@@ -176,11 +177,11 @@ class SymbolicProgram(AnyProgram):
         """The names of the symbols."""
         return symbols_in(self.in_avals)
 
-    def asm(self, debug_info: bool = False) -> str:
+    def asm(self, debug_info: bool = False, most_elements: int | None = None) -> str:
         """Return the module that JAX exports as readable MLIR: with symbols, without rules."""
         serialized = bytes(self.to_exported().mlir_module_serialized)
         module = _module.parse(serialized, _jax.context())
-        return module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)
+        return text_of(module, debug_info, most_elements)
 
     def for_platform(self, platform: str) -> Self:
         """Return the program for one of its platforms."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,8 +14,14 @@ import jax
 
 import pullback_runtime
 from pullback import Program
+from pullback._jax.source_info import Frame
 from pullback.errors import UsageError
 from pullback.frontend.rules.rule_table import RuleTable
+from pullback.ir.locations import describe, of_users
+from pullback.ir.modules import MOST_ELEMENTS, is_elided
+from pullback.ir.printed import Printed
+from pullback.ir.symbols import FUNC
+from pullback.program.read_residuals import UNKNOWN
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write
 from pullback.tools.sources import (
@@ -36,6 +44,8 @@ DERIVATIVES = {mode: f"{mode}.mlir" for mode in MODES}
 FILES = STAGES | DERIVATIVES
 NEEDS_A_FUNCTION = ("jaxpr", "kept")
 NEEDS_SIZES = ("stablehlo", "hlo")
+_NEEDS_NO_LINE = re.compile(r" = stablehlo\.constant |^\s*(?:\w+\.)?return\b")
+ELIDED = "// Constants of more than {} elements are elided: --constants all shows them"
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,8 @@ class Stager:
     platform: str
     rules: bool = False
     locations: bool = False
+    lines: bool = False
+    most_elements: int | None = None
     print_ir_after_all: bool = False
 
     def texts(self, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -91,7 +103,12 @@ class Stager:
         )
 
     def _print(self, program: Any) -> str:
-        return program.asm(debug_info=self.locations)
+        text = program.asm(self.locations or self.lines, self.most_elements)
+        if self.lines:
+            text = _with_lines(text)
+        if is_elided(text):
+            text = f"{ELIDED.format(self.most_elements)}\n{text}"
+        return text
 
     def jaxpr(self) -> str:
         """Return the jaxpr that JAX traces, before this package changes it."""
@@ -118,13 +135,15 @@ def dump(
     allow_custom_calls: tuple[str, ...],
     stages: tuple[str, ...],
     folder: Path | None,
+    constants: int | str | None,
     **options: Any,
 ) -> None:
     """Show the IR of SOURCE: a target such as `file.py:function`, an MLIR file, or `-`."""
-    _check_needed(stages, options)
+    _check_needed(stages, options | {"constants": constants})
     loaded = load_source(source, arguments, options["platform"], entry, sizes, allow_custom_calls)
     loaded = for_platform(loaded, options["platform"])
-    stager = Stager(loaded, **options | {"platform": loaded.program.platforms[0]})
+    options["platform"] = loaded.program.platforms[0]
+    stager = Stager(loaded, most_elements=_most_elements(constants, folder), **options)
     wanted = _wanted(stages, stager)
     for stage, text in stager.texts(wanted):
         if folder is not None:
@@ -136,11 +155,50 @@ def dump(
         show_ir(text)
 
 
+def _most_elements(constants: int | str | None, folder: Path | None) -> int | None:
+    """Return the size above which constants are elided; None where all are shown.
+
+    What is written to files may be read back.
+    """
+    if constants is None:
+        return MOST_ELEMENTS if folder is None else None
+    return None if constants == "all" else int(constants)
+
+
+def _with_lines(text: str) -> str:
+    """Put above each op whose line is another one than before a comment with that line."""
+    printed = Printed(text)
+    rows = list(printed.rows)
+    last: Any = ()
+    for span in sorted(printed.spans, key=lambda span: span.start):
+        row = printed.rows[span.start]
+        margin = row[: len(row) - len(row.lstrip())]
+        frame = next(of_users(printed.frames(span.location)), None)
+        if row.lstrip().startswith(FUNC):
+            last = ()
+        elif frame != last and (frame or not _NEEDS_NO_LINE.search(row)):
+            last = frame
+            rows[span.start] = f"{margin}// {_described(frame)}\n{row}"
+    return "\n".join(rows) + "\n"
+
+
+def _described(frame: Frame | None) -> str:
+    if frame is None:
+        return UNKNOWN
+    source = linecache.getline(*frame[:2]).strip()
+    return f"{describe(*frame)}{': ' * bool(source)}{source}"
+
+
 def _check_needed(stages: tuple[str, ...], options: dict[str, Any]) -> None:
     """Raise UsageError for an option that changes none of these stages."""
+    if options["lines"] and options["locations"]:
+        raise UsageError(
+            "--lines and --locations are two forms of the same", do="leave out one of them"
+        )
     modules = {"program", "stablehlo", "all", *DERIVATIVES}
     if modules.isdisjoint(stages):
-        check_used("a stage that is a module", {"--locations": options["locations"]})
+        of_modules = {f"--{name}": options[name] for name in ("locations", "lines", "constants")}
+        check_used("a stage that is a module", of_modules)
         if "hlo" not in stages:
             check_used("a stage that is a module", {"--rules": options["rules"]})
     if not options["rules"] and {"stablehlo", "hlo", "all"}.isdisjoint(stages):

@@ -8,7 +8,6 @@ it came from, exactly, also where many ops have the same line.
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,23 +17,10 @@ from pullback.ir import costs, ops
 from pullback.ir.build import Value
 from pullback.ir.dependence import Dependence
 from pullback.ir.locations import of_users
+from pullback.ir.modules import MOST_ELEMENTS, text_of
+from pullback.ir.printed import Printed
 from pullback.ir.regions import blocks
 from pullback.ir.symbols import FUNC, called, functions as functions_of
-from pullback_runtime._jax import unescaped
-
-MOST_ELEMENTS = 16
-"""A constant with more elements is elided in a listing."""
-
-_LOCATION = re.compile(r" ?loc\((#loc\d*|unknown|\"(?:[^\"\\]|\\.)*\"(?:\(#loc\d*\))?)\)")
-_ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
-_NAMED_ALIAS = re.compile(r"#loc\d*")
-_MARK = re.compile(r"\"([a-z]+):(\d+)\"")
-_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
-_NAME = re.compile(r'"((?:[^"\\]|\\.)*)"\(')
-_HEADER = re.compile(r"\s*(?:[})^]|(?:cond|reducer|do)\b)")
-
-Mark = tuple[str, int]
-"""A stage and the number of one of its ops."""
 
 
 @dataclass
@@ -108,12 +94,10 @@ def read_listing(module: ir.Module, stage: str, primals: int | None = None) -> L
     for number, operation in enumerate(reader.operations):
         mark = ir.Location.name(f"{stage}:{number}", context=module.context)
         operation.location = ir.Location.fused([mark, operation.location], context=module.context)
-    text = module.operation.get_asm(
-        enable_debug_info=True, assume_verified=True, large_elements_limit=MOST_ELEMENTS
-    )
-    rows = _place(reader.ops, reader.parents, text, stage)
+    printed = Printed(text_of(module, debug_info=True, most_elements=MOST_ELEMENTS))
+    _place(reader.ops, reader.parents, printed, stage)
     carriers = set() if primals is None else reader.depend_on_arguments(primals)
-    return Listing(stage, rows, reader.ops, reader.names, reader.makers, carriers)
+    return Listing(stage, printed.rows, reader.ops, reader.names, reader.makers, carriers)
 
 
 class _Reader:
@@ -165,80 +149,16 @@ class _Reader:
         return number
 
 
-def _place(every: list[ListedOp], parents: list[int], text: str, stage: str) -> list[str]:
-    """Find the rows, origins and lines of the ops in a text with locations; return its rows."""
-    aliases = _Aliases(text)
-    rows: list[str] = []
-    for line in text.splitlines():
-        if _ALIAS.match(line):
-            continue
-        found = list(_LOCATION.finditer(line))
-        marks = aliases.marks(found[-1][1]) if found and found[-1].end() == len(line) else ()
-        if marks and marks[0][0] == stage:
-            op = every[marks[0][1]]
-            op.rows = (len(rows), len(rows))
-            op.places = tuple(of_users(aliases.frames(found[-1][1])))
-            for name, origin in dict.fromkeys(marks[1:]):
-                op.origins.setdefault(name, []).append(origin)
-        rows.append(_LOCATION.sub("", line))
-    _find_starts(every, parents, rows)
-    return rows
-
-
-def _find_starts(every: list[ListedOp], parents: list[int], rows: list[str]) -> None:
-    """Move the first rows of ops with regions to where they start: their location is at the end."""
-    first: dict[int, int] = {}
-    for number in reversed(range(len(every))):
-        op, parent = every[number], parents[number]
-        if op.rows[0] < 0:
-            continue
-        start, end = op.rows
-        if number in first:
-            margin = _margin(rows[end])
-            start = first[number] - 1
-            while _margin(rows[start]) != margin or _HEADER.match(rows[start]):
-                start -= 1
-            op.rows = start, end
-        if parent >= 0:
-            first[parent] = start
+def _place(every: list[ListedOp], parents: list[int], printed: Printed, stage: str) -> None:
+    """Set the rows, origins and lines of ops from the text of their module."""
+    for span in printed.spans:
+        (name, number), *others = printed.marks(span.location)
+        assert name == stage
+        op = every[number]
+        op.rows = span.start, span.end
+        op.places = tuple(of_users(printed.frames(span.location)))
+        for name, origin in dict.fromkeys(others):
+            op.origins.setdefault(name, []).append(origin)
     for op, parent in zip(every, parents, strict=True):
         if op.rows[0] < 0:  # in a region that the text abbreviates, as of a sum
             op.rows = every[parent].rows
-
-
-def _margin(row: str) -> int:
-    return len(row) - len(row.lstrip())
-
-
-class _Aliases:
-    """The locations that a text defines behind names: `#loc7 = loc(callsite(#loc5 at #loc6))`."""
-
-    def __init__(self, text: str) -> None:
-        self._texts = dict(_ALIAS.findall(text))
-        self._marks: dict[str, tuple[Mark, ...]] = {}
-        self._frames: dict[str, tuple[Frame, ...]] = {}
-
-    def marks(self, location: str) -> tuple[Mark, ...]:
-        """Return the marks in a location, in order: of the op itself first, of its calls last."""
-        if location not in self._marks:
-            text = self._texts.get(location, location)
-            marks = tuple((m[1], int(m[2])) for m in _MARK.finditer(text))
-            inner = (self.marks(name) for name in _NAMED_ALIAS.findall(text) if name != location)
-            self._marks[location] = marks + tuple(each for found in inner for each in found)
-        return self._marks[location]
-
-    def frames(self, location: str) -> tuple[Frame, ...]:
-        """Return the frames in a location, innermost first; without a function's name if none."""
-        if location not in self._frames:
-            text = self._texts.get(location, location)
-            plain = _FILE.match(text)
-            if plain is not None:
-                self._frames[location] = ((unescaped(plain[1]), int(plain[2]), ""),)
-                return self._frames[location]
-            inner = [self.frames(name) for name in _NAMED_ALIAS.findall(text) if name != location]
-            named = _NAME.match(text)
-            if named is not None and len(inner) == 1 and len(inner[0]) == 1 and not inner[0][0][2]:
-                file, line, _ = inner[0][0]
-                inner = [((file, line, unescaped(named[1])),)]
-            self._frames[location] = tuple(each for found in inner for each in found)
-        return self._frames[location]
