@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from importlib.metadata import EntryPoint
 
 
 def headline(error: BaseException) -> str:
@@ -134,6 +135,26 @@ class UsageError(PullbackError):
 
 class PipelineError(PullbackError):
     """Raised where a pass pipeline is misspelt, or one of its passes fails."""
+
+
+class PluginError(PullbackError):
+    """Raised where passes or rules of another package cannot be imported, or clash with others."""
+
+    @classmethod
+    def of_entry_point(cls, point: EntryPoint, what: str, error: Exception) -> PluginError:
+        """Return the error for an entry point that cannot be imported."""
+        return cls(
+            f"the {what} {point.name!r} of an installed package cannot be imported: "
+            f"{headline(error)}",
+            where=origin(point),
+            do="repair that package, or uninstall it",
+        )
+
+
+def origin(point: EntryPoint) -> str:
+    """Return where an entry point comes from: `acme-passes 1.2 (acme.passes:Tidy)`."""
+    package = "" if point.dist is None else f"{point.dist.name} {point.dist.version} "
+    return f"{package}({point.value})"
 
 
 class NestingError(PullbackError, RecursionError):

@@ -20,10 +20,11 @@ import functools
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 from pullback.autodiff.batch_rules import batch_alike
-from pullback.errors import DuplicateRuleError, MissingRuleError, RuleResultError
+from pullback.errors import DuplicateRuleError, MissingRuleError, PluginError, RuleResultError
 from pullback.ir import build
 from pullback.ir.build import Value, add, inexact
 from pullback.ir.locations import user_line
@@ -490,6 +491,26 @@ FAMILIES = (
 
 @functools.cache
 def load_all() -> None:
-    """Import every family once, so that the table is full."""
+    """Import every family once, so that the table is full, and rules of installed packages."""
     for family in FAMILIES:
         importlib.import_module(f"pullback.rules.{family}")
+    load_installed()
+
+
+PLUGINS = "pullback.rules"
+
+
+def load_installed() -> None:
+    """Import the modules that installed packages name as entry points of `pullback.rules`.
+
+    Raises:
+      PluginError: one cannot be imported.
+      DuplicateRuleError: it has a rule for an op that has one.
+    """
+    for point in entry_points(group=PLUGINS):
+        try:
+            point.load()
+        except DuplicateRuleError:
+            raise
+        except Exception as error:
+            raise PluginError.of_entry_point(point, "rules", error) from error

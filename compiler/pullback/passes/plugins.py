@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
 
-from pullback.errors import PipelineError, headline
+from pullback.errors import PluginError, origin
 from pullback.passes import PASSES, PIPELINES, STOCK_PASSES
 from pullback.passes.base import Pass
 
@@ -25,7 +25,7 @@ def installed() -> dict[str, EntryPoint]:
     """Return the passes of installed packages, by name.
 
     Raises:
-      PipelineError: two have one name, or one has the name of a pass of ours or of MLIR.
+      PluginError: two have one name, or one has the name of a pass of ours or of MLIR.
     """
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
@@ -45,7 +45,7 @@ def load(name: str) -> type[Pass]:
     """Return the class of a pass of another package, imported if need be.
 
     Raises:
-      PipelineError: it cannot be imported, or is no pass of this name.
+      PluginError: it cannot be imported, or is no pass of this name.
     """
     if name in _LOADED:
         return _LOADED[name]
@@ -53,13 +53,9 @@ def load(name: str) -> type[Pass]:
     try:
         found = point.load()
     except Exception as error:
-        raise PipelineError(
-            f"the pass {name!r} cannot be imported: {headline(error)}",
-            where=origin(point),
-            do="repair that package, or uninstall it",
-        ) from error
+        raise PluginError.of_entry_point(point, "pass", error) from error
     if not _is_pass(found) or found.name != name:
-        raise PipelineError(
+        raise PluginError(
             f"the entry point {name!r} is no pass of this name",
             where=origin(point),
             do=f"name a subclass of {Pass.__module__}.Pass whose `name` is {name!r}",
@@ -71,12 +67,12 @@ def add(module: ModuleType, place: str) -> None:
     """Add the passes that a module defines: its classes that are passes with a name.
 
     Raises:
-      PipelineError: there is none, or one has the name of another pass.
+      PluginError: there is none, or one has the name of another pass.
     """
     own = [each for each in vars(module).values() if _is_pass(each)]
     found = {each.name: each for each in own if each.__module__ == module.__name__ and each.name}
     if not found:
-        raise PipelineError(
+        raise PluginError(
             f"`{place}` defines no pass",
             do=f"write a subclass of {Pass.__module__}.Pass that has a `name`: docs/plugins.md",
         )
@@ -87,12 +83,6 @@ def add(module: ModuleType, place: str) -> None:
         if name in _LOADED:
             _refuse_second(name, _LOADED[name].__module__, place)
     _LOADED.update(found)
-
-
-def origin(point: EntryPoint) -> str:
-    """Return where an entry point comes from: `acme-passes 1.2 (acme.passes:Tidy)`."""
-    package = "" if point.dist is None else f"{point.dist.name} {point.dist.version} "
-    return f"{package}({point.value})"
 
 
 def _is_pass(found: Any) -> bool:
@@ -106,7 +96,7 @@ def _refuse_taken(name: str, place: str) -> None:
 
 
 def _refuse_second(name: str, one: str, other: str) -> None:
-    raise PipelineError(
+    raise PluginError(
         f"two passes are named {name!r}",
         where=f"{one} and {other}",
         do="rename one of them, or leave it out",

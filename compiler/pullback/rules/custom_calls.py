@@ -1,12 +1,18 @@
-"""Differentiate custom calls: annotations pass tangents on, opaque calls are refused."""
+"""Differentiate custom calls: by the rule of their target, or refused; annotations stay.
+
+A rule for calls of one target is registered under a name with that target, such as
+`stablehlo.custom_call @acme_gelu`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pullback._jax import sdy
-from pullback.autodiff.batch_rules import MappedOp, batch
+from pullback.autodiff.batch_rules import BATCHES, MappedOp, batch
 from pullback.autodiff.registry import (
+    NONDIFFERENTIABLE,
+    RULES,
     Op,
     Rule,
     Tangents,
@@ -32,8 +38,9 @@ def _annotated(op: Op, v: Any) -> Any:
     return build.emit(op.operation.name, [v.type], [v], dict(op.attributes.items()))
 
 
+_CALL = "stablehlo.custom_call"
 _ANNOTATION = Rule(
-    "stablehlo.custom_call",
+    _CALL,
     _again,
     _again,
     jointly,
@@ -43,12 +50,17 @@ _ANNOTATION = Rule(
     elementwise=True,
     hands_on=True,
 )
-_WITHOUT_DERIVATIVE = without_derivative("stablehlo.custom_call", __name__)
+_WITHOUT_DERIVATIVE = without_derivative(_CALL, __name__)
 
 
 def _custom_call_variant(op: Op) -> Rule:
     """Return the call's rule; raise MissingRuleError if an opaque call has inexact results."""
     target = target_of(op.operation)
+    rule = RULES.get(f"{_CALL} @{target}")
+    if rule is not None:
+        return rule if rule.variant is None else rule.variant(op)
+    if f"{_CALL} @{target}" in NONDIFFERENTIABLE:
+        return _WITHOUT_DERIVATIVE
     if target in ANNOTATIONS and len(op.operands) == len(op.results) == 1:
         return _ANNOTATION
     if not any(inexact(r.type) or hides_inexact(r.type) for r in op.results):
@@ -63,14 +75,15 @@ def _custom_call_variant(op: Op) -> Rule:
     raise MissingRuleError(
         f"no derivative rule for `stablehlo.custom_call` @{target}",
         where=user_line(op.operation.location),
-        do="wrap this call in jax.custom_jvp or jax.custom_vjp; in a module by hand, in a function "
+        do="wrap this call in jax.custom_jvp or jax.custom_vjp, or register a rule for it "
+        "(docs/extending.md#rules); in a module by hand, wrap it in a function "
         "that a pullback.custom_jvp_call with rules calls: docs/dialect.md. If jax.export wrote "
         "it, it left JAX's rule out: save pb.trace(f)(...) instead, or export with vjp_order=1; "
         "where the function calls it, call pb.from_exported(exported), which puts rules back",
     )
 
 
-by_variant("stablehlo.custom_call", _custom_call_variant)
+by_variant(_CALL, _custom_call_variant)
 
 
 def _constraint(op: Op, values: Tangents) -> list[Value | None]:
@@ -108,13 +121,15 @@ register(
 # --------------------------------------------------------------------------------- batches
 
 
-@batch("stablehlo.custom_call")
-def _batch(op: MappedOp) -> list[Value] | None:
-    """Place a batch in memory as an item; otherwise only calls of LAPACK have a rule.
+@batch(_CALL)
+def _batch(op: MappedOp) -> Any:
+    """Batch a call by the rule of its target; place a batch in memory as an item.
 
-    Other annotations speak of dimensions.
+    Otherwise only calls of LAPACK have a rule. Other annotations speak of dimensions.
     """
     target = target_of(op.operation)
+    if (rule := BATCHES.get(f"{_CALL} @{target}")) is not None:
+        return rule(op)
     return op.again() if target == "annotate_device_placement" else batch_of_lapack(op)
 
 

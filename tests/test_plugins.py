@@ -1,4 +1,4 @@
-"""Passes of installed packages: entry points of the group `pullback.passes`."""
+"""Passes and rules of installed packages: entry points of `pullback.passes`, `pullback.rules`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.errors import PipelineError
+from pullback.autodiff import registry
+from pullback.errors import DuplicateRuleError, PluginError
 from pullback.passes import plugins
 from pullback.passes.base import Pass
 from pullback.passes.list_passes import list_passes
@@ -64,8 +65,8 @@ MARK = "acme-mark", "acme:Mark"
 @pytest.mark.parametrize(
     ("points", "words"),
     [
-        ([(MARK[0], "no:M")], "'acme-mark' cannot be imported: ModuleNotFoundError: No module"),
-        ([(MARK[0], "acme:No")], "'acme-mark' cannot be imported: AttributeError: module 'acme'"),
+        ([(MARK[0], "no:M")], "'acme-mark' of an installed package cannot be imported: Module"),
+        ([(MARK[0], "acme:No")], "'acme-mark' of an .* cannot be imported: AttributeError: "),
         ([(MARK[0], "acme:text")], "the entry point 'acme-mark' is no pass of this name"),
         ([MARK, ("acme-two", MARK[1])], "the entry point 'acme-two' is no pass of this name"),
         ([MARK, (MARK[0], "b:C")], r"two passes are named 'acme-mark'\n.* and \(b:C\)"),
@@ -74,5 +75,25 @@ MARK = "acme-mark", "acme:Mark"
 )
 def test_a_broken_plug_in_is_one_error(install, points, words) -> None:
     install(*points)
-    with pytest.raises(PipelineError, match=words):
+    with pytest.raises(PluginError, match=words):
         run("acme-two" if ("acme-two", MARK[1]) in points else "acme-mark")
+
+
+def test_rules_of_an_installed_package_are_imported(tmp_path, monkeypatch) -> None:
+    rules = "from pullback.rules.registry import elementwise\n"
+    rules += "elementwise('{}', lambda op, t: t)\n"
+    (tmp_path / "acme_plugin_rules.py").write_text(rules.format("acme.of_a_package"))
+    (tmp_path / "acme_second_rules.py").write_text(rules.format("stablehlo.sine"))
+    monkeypatch.syspath_prepend(tmp_path)
+    points = [EntryPoint("acme", "acme_plugin_rules", registry.PLUGINS)]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    registry.load_all()
+    registry.load_installed()
+    assert registry.RULES.pop("acme.of_a_package").module == "acme_plugin_rules"
+    points[0] = EntryPoint("acme", "acme_second_rules", registry.PLUGINS)
+    with pytest.raises(DuplicateRuleError, match=r"two rules for `stablehlo\.sine`"):
+        registry.load_installed()
+    points[0] = EntryPoint("acme", "acme_no_rules", registry.PLUGINS)
+    words = r"the rules 'acme' of an installed package cannot be imported: .*\n.*\(acme_no_rules\)"
+    with pytest.raises(PluginError, match=words):
+        registry.load_installed()
