@@ -65,7 +65,7 @@ def test_the_runtime_knows_nothing_of_the_compiler(path):
     assert not {m for m in imported_modules(path.read_text()) if within(m, "pullback")}
 
 
-@pytest.mark.parametrize("path", sorted(COMMANDS.glob("*.py")), ids=name)
+@pytest.mark.parametrize("path", sorted(COMMANDS.rglob("*.py")), ids=name)
 def test_the_commands_import_click_alone(path):
     """So help and completion come at once; `call` imports the rest by its name."""
     tops = {m.partition(".")[0] for m in imported_modules(path.read_text())}

@@ -15,7 +15,7 @@ FILES = sorted(
     for path in LIT_TESTS.rglob("*")
     if path.suffix in {".mlir", ".py"}
     and path.name != "lit.cfg.py"
-    and not {"Inputs", "Output", "preloaded"} & set(path.parts)
+    and not {"Inputs", "Output"} & set(path.parts)
 )
 
 SUFFIXES = "NEXT|SAME|NOT|DAG|LABEL|EMPTY|COUNT-[0-9]+"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
 import types
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -13,6 +17,7 @@ import pytest
 from pullback import _jax
 from pullback._jax import ir
 from pullback.autodiff import registry
+from pullback.dialect import build
 from pullback.errors import DuplicateRuleError, PluginError
 from pullback.passes import plugins
 from pullback.passes.base import Pass
@@ -97,3 +102,72 @@ def test_rules_of_an_installed_package_are_imported(tmp_path, monkeypatch) -> No
     words = r"the rules 'acme' of an installed package cannot be imported: .*\n.*\(acme_no_rules\)"
     with pytest.raises(PluginError, match=words):
         registry.load_installed()
+
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "plugins.md").read_text()
+
+
+def test_the_page_names_every_builder() -> None:
+    own = {
+        name
+        for name, value in vars(build).items()
+        if getattr(value, "__module__", None) in ("pullback.ir.build", "pullback.ir.types")
+    }
+    assert len(own) > 80
+    assert {name for name in own - {"Here"} if not re.search(rf"\b{name}\b", PAGE)} == set()
+
+
+def test_the_page_names_every_member_of_an_op() -> None:
+    members = {name for name in vars(registry.Op) if name[0] != "_"}
+    assert {name for name in members if f"`op.{name}" not in PAGE} == {
+        "info",
+        "wide",
+        "rule",
+        "frame",
+    }
+
+
+LIT_TESTS = {
+    "rule": """
+// RUN: pullback-opt --load-rules %S/rules.py --vjp %s | filecheck %s
+// RUN: not env JAX_ENABLE_X64=1 pullback-opt %s 2>&1 | filecheck %s --check-prefix=SET
+// CHECK: stablehlo.custom_call @acme_tanh(%arg0)
+// CHECK: stablehlo.subtract
+// SET: where ['JAX_ENABLE_X64'] are to have effect
+func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %0 = stablehlo.custom_call @acme_tanh(%x) : (tensor<3xf32>) -> tensor<3xf32>
+  return %0 : tensor<3xf32>
+}
+""",
+    "pass": """
+// RUN: pullback-opt -load-pass-plugin %S/passes.py -acme-expand-powers %s | filecheck %s
+// RUN: pullback opt %s | not filecheck %s
+// CHECK-NOT: stablehlo.power
+func.func @main(%x: tensor<f32>) -> tensor<f32> {
+  %c = stablehlo.constant dense<3.0> : tensor<f32>
+  %0 = stablehlo.power %x, %c : tensor<f32>
+  return %0 : tensor<f32>
+}
+""",
+}
+
+
+def test_rules_passes_and_lit_tests_as_in_the_docs(tmp_path) -> None:
+    """A user's own suite of lit tests runs in the server."""
+    for page, language, file in (
+        ("plugins.md", "python", "rules.py"),
+        ("write_a_pass.md", "python", "passes.py"),
+        ("lit_test.md", "py", "lit.cfg.py"),
+    ):
+        text = (DOCS / page).read_text()
+        (tmp_path / file).write_text(re.findall(rf"```{language}\n(.*?)```", text, re.S)[0])
+    for name, test in LIT_TESTS.items():
+        (tmp_path / f"{name}.mlir").write_text(test)
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
+    tests = [str(tmp_path / f"{name}.mlir") for name in LIT_TESTS]
+    command = [sys.executable, "-c", "from lit.main import main; main()", "-v", *tests]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+    assert "Passed: 2" in ran.stdout

@@ -1,11 +1,12 @@
-"""Runs `pullback-opt` in processes that have imported it: to import JAX takes longer than its work.
+"""Run commands in processes that have imported JAX: to import it takes longer than their work.
 
-lit.cfg.py starts one server, which forks for each command that `client.py` sends.
+`preloaded.tools` starts one server, which forks for each command that `client.py` sends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -15,16 +16,19 @@ import socket
 import sys
 import traceback
 
-import pullback.tools.opt
-import pullback.tools.report  # noqa: F401
-from pullback_cli import opt
+import pullback_cli
+from pullback_cli.preloaded import TOOLS
 
 READ_AT_IMPORT = ("JAX", "XLA", "PYTHON", "PULLBACK")
 """How variables begin that are read before a command is: those of commands must be ours."""
+PRELOADED = ("check", "derive", "dump", "info", "opt", "report")
+"""Modules of `pullback.tools`."""
 
 
 def serve(listener: socket.socket) -> None:
-    """Forks for each command, until lit, which holds the other end of our stdin, has ended."""
+    """Fork for each command, until lit, which holds the other end of our stdin, has ended."""
+    for name in PRELOADED:
+        importlib.import_module(f"pullback.tools.{name}")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that are forked
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         connection, _ = listener.accept()
@@ -34,39 +38,42 @@ def serve(listener: socket.socket) -> None:
 
 
 def answer(connection: socket.socket) -> int:
-    """Runs one command with the streams that come with it, and sends its exit status."""
+    """Run one command with the streams that come with it, and send its exit status."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     content, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
     with connection.makefile("rb") as rest:
-        arguments, folder, environment = json.loads(content + rest.read())
+        (tool, *arguments), folder, environment = json.loads(content + rest.read())
     status = 1
     try:
-        check(environment)
+        check(tool, environment)
+        os.environ.update(environment)
         os.chdir(folder)
-        opt(arguments, prog_name="pullback-opt")
+        getattr(pullback_cli, TOOLS[tool])(arguments, prog_name=tool)
     except SystemExit as end:  # how click ends
         status = int(end.code or 0)
     except BaseException:
         traceback.print_exc()
-    for stream in sys.stdout, sys.stderr:
+    for written in sys.stdout, sys.stderr:
         with contextlib.suppress(OSError):
-            stream.flush()
+            written.flush()
     connection.send(bytes([status]))
     return status
 
 
-def check(environment: dict[str, str]) -> None:
-    """Raises ValueError for a variable that a command sets, and that would have no effect."""
+def check(tool: str, environment: dict[str, str]) -> None:
+    """Raise ValueError for a variable that a command sets, and that would have no effect."""
     differ = dict(environment.items() ^ os.environ.items())
     if names := sorted(name for name in differ if name.startswith(READ_AT_IMPORT)):
-        raise ValueError(f"write `%python -m pullback_cli opt` where {names} are to have effect")
+        instead = "%python -m pullback_cli" + " opt" * (tool == "pullback-opt")
+        raise ValueError(f"write `{instead}` where {names} are to have effect")
 
 
-if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as listener:
+def main(number: int) -> None:
+    """Serve the listening socket that is open as this file descriptor."""
+    with socket.socket(fileno=number) as listener:
         try:
             serve(listener)
         finally:
