@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import jax
@@ -12,6 +15,10 @@ from pullback_runtime import _module
 from pullback_runtime._errors import BackendNotFoundError, PullbackRuntimeError
 from pullback_runtime._handle import ModuleHandle
 from pullback_runtime._module import Aval
+
+BYTES = "bytes accessed"
+MOST_ROWS = 200
+"""How many lines of HLO a notebook shows: it keeps what it shows."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,26 @@ class Executable:
     def __repr__(self) -> str:
         places = ", ".join(map(str, self.devices))
         return f"Executable(@{self._handle.entry} on {places})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: types, cost and memory, with the HLO folded."""
+        rows = [
+            *((f"argument {i}", str(aval)) for i, aval in enumerate(self.in_avals)),
+            *((f"result {i}", str(aval)) for i, aval in enumerate(self.out_avals)),
+        ]
+        with contextlib.suppress(PullbackRuntimeError):  # a backend that reports none
+            rows += [(name, f"{self.cost().get(name, 0):,.0f}") for name in ("flops", BYTES)]
+            memory = dataclasses.asdict(self.memory())
+            rows += [(f"bytes of {name}", f"{size:,}") for name, size in memory.items()]
+        cells = "".join(f"<tr><td>{escape(a)}</td><td>{escape(b)}</td></tr>" for a, b in rows)
+        hlo = self.hlo().splitlines()
+        more = [f"… {len(hlo) - MOST_ROWS} more lines: hlo() returns them"]
+        text = escape("\n".join(hlo[:MOST_ROWS] + more * (len(hlo) > MOST_ROWS)))
+        return (
+            f"<details><summary><code>{escape(repr(self))}</code></summary>"
+            f"<table>{cells}</table>"
+            f"<details><summary>HLO</summary><pre>{text}</pre></details></details>"
+        )
 
     @property
     def handle(self) -> ModuleHandle:

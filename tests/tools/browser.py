@@ -270,6 +270,33 @@ return least;
 """
 
 
+NOTEBOOK = """
+import sys
+from pathlib import Path
+
+import pullback as pb
+from examples import rules
+
+program = pb.trace(rules.train_step)(*rules.example_args).stage_rules()
+Path(sys.argv[1]).write_text(f"<!doctype html><meta charset=utf-8>{program._repr_html_()}")
+"""
+
+
+def test_in_a_notebook_the_link_from_a_call_opens_its_rule(browser, tmp_path):
+    page = tmp_path / "output.html"
+    subprocess.run([sys.executable, "-c", NOTEBOOK, str(page)], check=True, cwd=ROOT)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get(page.as_uri())
+    outer, *functions = browser.find_elements(By.TAG_NAME, "details")
+    outer.find_element(By.TAG_NAME, "summary").click()
+    named = {each.find_element(By.TAG_NAME, "code").text: each for each in functions}
+    named["@closed_call"].find_element(By.TAG_NAME, "summary").click()
+    assert named["@clip_cotangent.bwd"].get_attribute("open") is None
+    link = named["@closed_call"].find_element(By.LINK_TEXT, "@clip_cotangent.bwd")
+    browser.execute_script("arguments[0].click()", link)
+    assert named["@clip_cotangent.bwd"].get_attribute("open") is not None
+
+
 def test_a_program_of_ten_thousand_ops_opens_in_three_seconds(browser, tmp_path):
     (tmp_path / "long.py").write_text(LONG)
     page = written(f"{tmp_path / 'long.py'}:loss", tmp_path)

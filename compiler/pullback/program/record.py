@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import html
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from pullback import _jax
 from pullback._jax import ir, tracing
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError
-from pullback.ir import build
+from pullback.ir import build, notebook
 from pullback.ir.environment import Environment
 from pullback.ir.modules import (
     MOST_ELEMENTS,
@@ -30,6 +31,7 @@ from pullback.ir.modules import (
     result_types,
     text_of,
 )
+from pullback.ir.ops import RULE
 from pullback.passes import manager
 from pullback.passes.base import Rules
 from pullback.passes.pipelines import Stage
@@ -127,6 +129,15 @@ class AnyProgram:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._spelt()})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the types, and the functions of the module, folded."""
+        text = self.asm(most_elements=MOST_ELEMENTS)
+        types = f"<code>{html.escape(repr(self))}</code>"
+        parts = [notebook.folded_module(text)]
+        if f"{RULE} = " in text:
+            parts.append("<p>Rules are not in the module yet: <code>stage_rules()</code>.</p>")
+        return notebook.page(notebook.fold(types, *parts))
 
     def __reduce__(self) -> Any:
         raise PullbackError(

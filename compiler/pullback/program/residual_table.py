@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import html
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
+
+from pullback.ir import notebook
 
 WIDTH = 200
 
@@ -93,22 +96,33 @@ class ResidualTable:
         return json.dumps({"bytes": self.bytes, **dataclasses.asdict(self)}, indent=2)
 
     def __str__(self) -> str:
+        return "".join(_table(*each) for each in self._tables()).rstrip()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the same tables, that of what is stored open."""
+        return notebook.page(
+            *(
+                notebook.fold(html.escape(title), notebook.table(columns, rows), is_open=i == 0)
+                for i, (title, columns, rows) in enumerate(self._tables())
+            )
+        )
+
+    def _tables(self) -> Iterator[tuple[str, Sequence[str], list[tuple[str, ...]]]]:
+        """Yield the title, the columns and the rows of each table."""
         places = {line: i for i, line in enumerate(self.by_line())}
         rows = sorted(self.stored, key=lambda r: (r.free, places.get(r.line), -(r.bytes or 0)))
-        stored = [(_size(r), r.type, r.op, r.line, r.why) for r in rows]
-        again = sorted(self.recomputed, key=lambda r: -r.elements)
-        text = _table(
+        yield (
             f"stored for the backward sweep: {decimal(self.bytes)}",
             ("bytes", "type", "op", "line", ""),
-            stored,
+            [(_size(r), r.type, r.op, r.line, r.why) for r in rows],
         )
+        again = sorted(self.recomputed, key=lambda r: -r.elements)
         if again:
-            text += _table(
+            yield (
                 "computed again",
                 ("elements", "runs", "op", "line"),
                 [(f"{r.elements:,}", str(r.runs), r.op, r.line) for r in again],
             )
-        return text.rstrip()
 
 
 def _size(residual: Residual) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from pullback.errors import WrongRuleError
+from pullback.ir import notebook
 
 Verdict = Literal["ok", "FAIL", "doubtful"]
+VERDICTS: tuple[Verdict, ...] = ("FAIL", "doubtful", "ok")
+"""The worst one first."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,18 @@ class Report:
             lines += [str(each) for each in found if each.verdict != "ok"]
             lines += [f"ok   {name}: {', '.join(fine)} ({where})"] if fine else []
         return "\n".join([*lines, self.summary])
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the calls, each with the checks of its rules."""
+        parts = []
+        for (name, where), group in itertools.groupby(self.findings, lambda x: (x.name, x.where)):
+            found = list(group)
+            verdict = next((v for v in VERDICTS if any(each.verdict == v for each in found)), "")
+            summary = f"{verdict} <code>{html.escape(name)}</code>, called at {html.escape(where)}"
+            rows = [(x.verdict, x.check, x.rule, x.reason, x.at_fault, x.point) for x in found]
+            checks = notebook.table(("", "check", "rule", "reason", "at fault", "point"), rows)
+            parts.append(notebook.fold(summary, checks, is_open=verdict != "ok"))
+        return notebook.page(notebook.fold(html.escape(self.summary), *parts, is_open=True))
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as a dictionary of plain values."""
