@@ -72,11 +72,13 @@ def test_a_file_on_a_page_is_one_that_lit_runs(page: str, name: str):
     assert f"```python\n# {file.name}\n{file.read_text()}```" in PAGES[page]
 
 
-def test_the_picture_is_drawn_from_the_program():
-    spec = importlib.util.spec_from_file_location("picture", DOCS / "site" / "picture.py")
+def test_the_pictures_are_drawn_from_the_program():
+    spec = importlib.util.spec_from_file_location("pictures", DOCS / "site" / "pictures.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert script.PICTURE.read_text() == script.picture(), "run `python docs/site/picture.py`"
+    for name, draw in script.PICTURES.items():
+        is_drawn = (DOCS / "site" / name).read_text() == draw()
+        assert is_drawn, f"run `python docs/site/pictures.py` for {name}"
 
 
 def without_code(text: str) -> str:

@@ -26,6 +26,7 @@ LANGUAGES = {".py": "python", ".cc": "c++", ".mlir": "mlir", ".sh": "sh"}
 sys.path.append(str(Path(__file__).parent))
 import notebooks  # noqa: E402 -- MkDocs loads this file by its path
 import passes  # noqa: E402
+import raised  # noqa: E402
 
 GENERATED: dict[str, Callable[[], str]] = {
     "rules.md": rule_table.report,
@@ -82,6 +83,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         title, _, rest = markdown.partition("\n")
         file = f"notebooks/{name.removesuffix('.md')}.ipynb"
         markdown = f"{title}\n\nThis page is a [notebook]({file}), too.\n{rest}"
+    if name == "errors.md":
+        markdown += raised.report()
     linked = LINK.sub(lambda link: _target(name, link[1]), markdown)
     return NAMED.sub(lambda link: f"[{_title(link)}]({link[2]})", linked)
 
