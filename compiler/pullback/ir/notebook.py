@@ -7,6 +7,8 @@ import re
 import secrets
 from collections.abc import Sequence
 
+from pullback.ir.lexer import coloured_ir
+
 MOST_ROWS = 200
 """How many rows of a module are shown: notebooks keep what they show."""
 
@@ -78,8 +80,6 @@ def _linked(
     rows: Sequence[str], names: dict[str, int], prefix: str
 ) -> tuple[list[str], dict[str, str]]:
     """Return rows as HTML with links, and the anchor of the first row that uses each function."""
-    from pullback.ir.lexer import coloured_ir  # Pygments is for what shows colours alone
-
     users: dict[str, str] = {}
     shown = []
     for i, row in enumerate(coloured_ir("\n".join(rows))):
