@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.custom_derivatives import linear_call
+from jax.custom_derivatives import SymbolicZero, linear_call
 from jax.experimental import checkify
 
 import pullback as pb
@@ -380,3 +380,25 @@ def test_a_mesh_of_more_devices_than_there_are_is_refused():
     }"""
     with pytest.raises(NoJaxCounterpartError, match="on 2 devices: there are 1 here"):
         pb.load(text.encode()).as_jax()
+
+
+def test_a_rule_that_gives_zero_ends_the_flow_of_derivatives():
+    """As in the program, which has rules for the operands alone that are perturbed."""
+
+    @jax.custom_jvp
+    def constant(x):
+        return jnp.cos(x)
+
+    constant.defjvp(lambda p, t: (constant(*p), jnp.zeros_like(t[0])))
+
+    @jax.custom_jvp
+    def product(x, y):
+        return x * y
+
+    def moved(primals, tangents):
+        assert type(tangents[1]) is SymbolicZero
+        return product(*primals), 7 * tangents[0]
+
+    product.defjvp(moved, symbolic_zeros=True)
+    program = pb.trace(lambda x: jnp.sum(product(x, constant(x))))(X)
+    agree(jax.jvp(program.as_jax(), (X,), (X,))[1], 7 * jnp.sum(X))

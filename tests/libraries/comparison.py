@@ -50,17 +50,18 @@ def compare(program: LibraryProgram) -> Iterator[Line]:
     point = _Point(f, args, jax.tree.map(_direction, args), program.tolerance)
     expected = {check: point.at(of_jax) for check, of_jax in _jax(f).items()}
     yield from point.lines("memory", _ours(traced), expected)
+    refused = AS_JAX if all(isinstance(e, Exception) for e in expected.values()) else REFUSED
     function = _attempt(traced.as_jax)
     if isinstance(function, Exception):
-        yield Line("as_jax", REFUSED, _first_line(function))
+        yield Line("as_jax", refused, _first_line(function))
     else:
         first = {check: expected[check] for check in ("tangent", "gradient")}
         yield from point.lines("as_jax", _jax(function), first)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "program.mlirbc")
-        refused = _attempt(lambda: traced.save(file, order=program.order))
-        if isinstance(refused, Exception):
-            yield Line("file: save", REFUSED, _first_line(refused))
+        error = _attempt(lambda: traced.save(file, order=program.order))
+        if isinstance(error, Exception):
+            yield Line("file: save", refused, _first_line(error))
             return
         loaded = pb.load(file)
     if program.order == 1:

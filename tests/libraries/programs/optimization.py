@@ -183,6 +183,7 @@ def ott_soft_sort() -> Made:
 
 
 ENVELOPE = "it stops the gradient of its coupling, which differences of gradients do not know"
+FEWER = "JAX perturbs fewer operands of a rule that sees zeros than a derivative of the program"
 
 
 @CATALOGUE.add(
@@ -190,6 +191,8 @@ ENVELOPE = "it stops the gradient of its coupling, which differences of gradient
     known={
         "memory: second, by differences": ENVELOPE,
         "file: second, by differences": ENVELOPE,
+        "as_jax: tangent": FEWER,
+        "as_jax: gradient": FEWER,
     },
 )
 def ott_low_rank() -> Made:

@@ -89,7 +89,7 @@ def tinygp_marginal_likelihood() -> Made:
     return loss, (jnp.array([0.8, 0.2, -1.0]), jnp.sin(x))
 
 
-@CATALOGUE.add(known={"file: save": "debug callbacks"})
+@CATALOGUE.add(known={"file: save": "debug callbacks", "as_jax": "debug callbacks"})
 def tinygp_quasiseparable() -> Made:
     x = jnp.linspace(0.0, 3.0, 7)
 

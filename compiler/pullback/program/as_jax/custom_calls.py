@@ -51,6 +51,13 @@ def _custom_call(op: OpInJax, *operands: Array) -> list[Array]:
     return _foreign(op, target, operands) if found is None else found
 
 
+def is_foreign(operation: Any) -> bool:
+    """Return True for a call of a library of which JAX has no primitive."""
+    target = target_of(operation)
+    known = target is None or target in ANNOTATIONS or target == "ApproxTopK"
+    return not known and routine_of(operation) not in ROUTINES.keys() - set(QR)
+
+
 def _all_names(op: OpInJax) -> list[str]:
     return [each if isinstance(each, str) else each.name for each in op.operation.attributes]
 

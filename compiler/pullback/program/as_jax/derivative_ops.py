@@ -21,6 +21,7 @@ from pullback.ir.locations import user_line_of
 from pullback.ir.ops import CustomJVPCall, CustomVJPCall, LinearCall, inexact_positions
 from pullback.ir.regions import operations
 from pullback.ir.symbols import called
+from pullback.program.as_jax.custom_calls import is_foreign
 from pullback.program.as_jax.table import Array, Flat, Functions, OpInJax
 
 
@@ -110,7 +111,8 @@ def _with_jvp(view: CustomJVPCall, functions: Functions) -> Flat:
         moving = [tangents[i] for i in _positions(view, used)]
         found = functions.inline(name)(*primals, *map(_instantiated, moving))
         count = len(view.results)
-        outs, rest = found[:count], iter(found[count:])
+        zeros = functions.stay_zero(name)[count:]
+        outs, rest = found[:count], map(_tangent, found[count:], zeros)
         return outs, [next(rest) if _is_inexact(out) else _no_tangent(out) for out in outs]
 
     function.__name__ = function.__qualname__ = view.decomposition
@@ -124,10 +126,12 @@ def _is_solver(view: CustomJVPCall, functions: Functions) -> bool:
     """Return True for a call whose transpose is not that of its function, op by op.
 
     A linear solver knows the transposed system, and its steps have no derivative by the matrix.
-    JAX's `linear_call` has none by such an operand either. A function that is linear in all
-    operands, or of one op, is transposed by JAX.
+    JAX's `linear_call` has none by such an operand either. JAX cannot transpose calls of a library.
+    It transposes a function that is linear in all operands, or of one op.
     """
     *steps, _ = operations(functions.block(view.decomposition))
+    if any(map(is_foreign, steps)):
+        return bool(view.transposes())
     partial = any("0" in mask for _, mask in view.transposes())
     return partial and (len(steps) > 1 or any(called(each) for each in steps))
 
@@ -159,6 +163,10 @@ def _instantiated(tangent: Any) -> Array:
 
 def _is_inexact(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+def _tangent(tangent: Array, is_zero: bool) -> Any:
+    return SymbolicZero(jax.typeof(tangent)) if is_zero else tangent
 
 
 def _no_tangent(x: Array) -> Any:
@@ -199,9 +207,10 @@ def _with_vjp(view: CustomVJPCall, functions: Functions) -> Flat:
         asked = _mask(moving)
         for pair, each in zip(_pairs(view, mask), residuals, strict=True):
             if masks.within(asked, pair.results):
-                found = iter(functions.inline(pair.bwd)(*each, *map(_instantiated, moving)))
-                given = _positions(view, pair.mask)
-                return tuple(next(found) if i in given else None for i in range(len(view.operands)))
+                found = functions.inline(pair.bwd)(*each, *map(_instantiated, moving))
+                cts = zip(_positions(view, pair.mask), found, functions.stay_zero(pair.bwd))
+                given = {i: ct for i, ct, is_zero in cts if not is_zero}
+                return tuple(map(given.get, range(len(view.operands))))
         raise _missing(view, "vjp", mask)
 
     function.__name__ = function.__qualname__ = view.decomposition

@@ -12,6 +12,7 @@ import jax
 from jax.ad_checkpoint import checkpoint_policies
 
 from pullback._jax import ir, remat
+from pullback.autodiff.zeros import stays_zero
 from pullback.errors import PullbackError, headline
 from pullback.ir import build
 from pullback.ir.regions import TERMINATORS, operands_of, operations, results_of, terminator
@@ -56,6 +57,11 @@ class Evaluation:
         if is_declaration(function):
             raise refusal(function, f"@{name}, which has no body")
         return function.regions[0].blocks[0]
+
+    def stay_zero(self, name: str) -> list[bool]:
+        """Return which results of a function are zero for certain, with all their derivatives."""
+        results = operands_of(terminator(self.block(name)))
+        return [stays_zero(v, self._functions) for v in results]
 
     def inline(self, name: str) -> Flat:
         """Return a function whose equations stand where it is called."""

@@ -41,6 +41,9 @@ class Functions(Protocol):
     def block(self, name: str) -> Any:
         """Return the body of a function."""
 
+    def stay_zero(self, name: str) -> Sequence[bool]:
+        """Return which results of a function are zero for certain, with all their derivatives."""
+
 
 class Region(Protocol):
     """A region of an op that is evaluated, as a function of the arguments of its block."""
