@@ -15,6 +15,7 @@ from typing import Any
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from pymdownx.slugs import slugify
 
@@ -45,6 +46,9 @@ NAMED = re.compile(r"\[((?:docs/)?\w+\.md)\]\(([^)\s]+)\)")
 
 TITLES: dict[str, dict[str, str]] = {}
 """For each page the headings by their anchors, the title by an empty one."""
+
+FETCHED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=.?https?:[^>]*>")
+"""An element of a page that a browser fetches from elsewhere."""
 
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
 
@@ -98,6 +102,12 @@ def _title(link: re.Match[str]) -> str:
 def on_page_content(html: str, **_: Any) -> str:
     """Leave a default out where an option has none; mkdocs-click shows the marker of click 8.3."""
     return html.replace("<code>Sentinel.UNSET</code>", "")
+
+
+def on_post_page(output: str, *, page: Any, **_: Any) -> None:
+    """Raise an error for a page that would ask another host for something when it is read."""
+    if found := FETCHED.search(output):
+        raise PluginError(f"{page.file.src_uri} fetches {found[0]}")
 
 
 def _linked(name: str, text: str) -> list[str]:
