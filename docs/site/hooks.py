@@ -47,7 +47,9 @@ NAMED = re.compile(r"\[((?:docs/)?\w+\.md)\]\(([^)\s]+)\)")
 TITLES: dict[str, dict[str, str]] = {}
 """For each page the headings by their anchors, the title by an empty one."""
 
-FETCHED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=.?https?:[^>]*>")
+FETCHED = re.compile(
+    r"<(?:script|img|iframe|link(?! rel=.?canonical))\b[^>]*\b(?:src|href)=.?https?:[^>]*>"
+)
 """An element of a page that a browser fetches from elsewhere."""
 
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
