@@ -17,6 +17,7 @@ from pullback_cli.derive import derive
 from pullback_cli.dump import dump
 from pullback_cli.info import info
 from pullback_cli.opt import opt
+from pullback_cli.reduce import reduce
 from pullback_cli.run import run
 from pullback_cli.view import view
 
@@ -30,7 +31,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 @click.group(
-    commands=[check, compile, derive, dump, info, opt, run, view],
+    commands=[check, compile, derive, dump, info, opt, reduce, run, view],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(

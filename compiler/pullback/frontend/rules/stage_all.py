@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from pullback._jax import ir, jaxprs
 from pullback.autodiff.reachable_calls import Meeting, Meetings, order_of
 from pullback.errors import MissingRuleError
-from pullback.frontend.rules.progress import Progress
 from pullback.frontend.rules.wanted_rules import (
     Arguments,
     CallRules,
@@ -23,6 +22,7 @@ from pullback.frontend.rules.wanted_rules import (
 from pullback.ir import ops
 from pullback.ir.masks import singles
 from pullback.ir.ops import REFUSED, RULE
+from pullback.program.progress import Progress
 from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from pullback.frontend.rules import progress
+from pullback.program import progress
 
 
 def shown(monkeypatch, seconds: float, terminal: bool) -> str:
