@@ -229,9 +229,11 @@ def test_a_page_is_a_program_that_prints_what_it_shows(name: str, monkeypatch, t
     monkeypatch.delitem(sys.modules, "model", raising=False)
     monkeypatch.setattr("pullback.testing.check.BUDGET", math.inf)
     names: dict[str, Any] = {}
-    for language, code, how, text in RUN.findall(PAGES[name]):
+    found = RUN.findall(PAGES[name])
+    assert sum(how == "text" for _, _, how, _ in found) == PAGES[name].count("```text\n")
+    for language, code, how, text in found:
         if file := re.match(r"(?:#|//) (\w+\.\w+)\n", code):
             (tmp_path / file[1]).write_text(code)
         elif language == "python" or text:
-            found = printed(language, code, names)
-            assert not text or is_shown(text, how, found), found
+            output = printed(language, code, names)
+            assert not text or is_shown(text, how, output), output
