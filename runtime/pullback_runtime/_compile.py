@@ -57,14 +57,29 @@ def compile(
 ) -> Executable:
     """Compile a StableHLO module to an `Executable`.
 
-    `module` is an MLIR module, its text or bytecode, a StableHLO portable artifact, or a path;
-    it is not changed. `backend` is 'cpu', 'cuda', 'rocm' or 'tpu', and `device` one of its
-    devices or their index; without either, calls run where their arguments are. `topology`
-    ("v5e:2x2") compiles for a TPU that is not here. `host_callbacks` are the Python functions
-    that the module's callback ops number, `keepalives` objects that must outlive it.
-    `convention` lets the executable take and return the caller's own pytrees. A module with
-    `shard_map` or sharding constraints runs on the devices of `mesh`. The same bytes and options
-    give the same Executable.
+    Args:
+      module: an MLIR module, its text or bytecode, a StableHLO portable artifact, or a path; it is
+        not changed.
+      backend: 'cpu', 'cuda', 'rocm' or 'tpu'. Without it and `device`, calls run where their
+        arguments are.
+      device: one of the devices of the backend, or its index.
+      donate_argnums: flat arguments whose buffers the results may take.
+      topology: such as "v5e:2x2", to compile for a TPU that is not here.
+      arg_names: names or paths of the flat arguments, for errors.
+      entry: the function to call.
+      host_callbacks: the Python functions that the module's callback ops number.
+      keepalives: objects that must outlive the executable.
+      convention: how the caller's own pytrees become flat arguments, and results pytrees.
+      mesh: a module with `shard_map` or sharding constraints runs on its devices.
+
+    Returns:
+      An executable of flat arrays, or of pytrees with a `convention`; the same one for the same
+      bytes and options.
+
+    Raises:
+      BackendNotFoundError: the backend, device or topology is not here.
+      ModuleError: the module cannot be read or called: tokens, dynamic shapes, no such function.
+      CompileError: XLA refuses it, or nothing is registered for a custom call in it.
     """
     if topology is not None:
         _check_absent(topology, backend, device)

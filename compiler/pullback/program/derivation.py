@@ -179,6 +179,17 @@ def vjp(
 
     Cotangents have the structure and shapes of what they are cotangents of. One position gives one
     tree; several, or None for all, give a tuple. Integer leaves have None.
+
+    Args:
+      program: of a function.
+      argnums: the positional arguments to give cotangents for, all by default.
+      has_aux: the result is a pair, of which only the first item is differentiated; the second
+        comes last in the result of the derivative.
+      wrt: another name for `argnums`.
+
+    Raises:
+      MissingRuleError: an op on the way has no derivative rule.
+      ArgumentMismatchError: `argnums` are out of range.
     """
     return _vjp(program, _positions(program, argnums, wrt), has_aux)
 
@@ -397,7 +408,10 @@ def value_and_grad(
     *,
     wrt: Positions = None,
 ) -> P:
-    """Return a program of `(value, gradient)`, and with `has_aux` of `((value, aux), gradient)`."""
+    """Return a program of `(value, gradient)`, and with `has_aux` of `((value, aux), gradient)`.
+
+    Arguments and errors are those of `grad`.
+    """
     argnums = _positions(program, argnums, wrt, default=0)
     return _value_and_grad(program, argnums, has_aux, holomorphic, allow_int)
 

@@ -67,8 +67,14 @@ class Program(Record):
     def run_passes(self, pipeline: str, **instrumentation: Any) -> Program:
         """Return the program after a textual pipeline such as `cse,lower-custom-derivatives`.
 
-        The pipeline must not change the types of `@main`. `instrumentation` has fields of
-        `pullback.passes.manager.Instrumentation`, such as `verify_each=True`.
+        Args:
+          pipeline: names of passes with their options; they must not change the type of `@main`.
+          instrumentation: fields of `pullback.passes.manager.Instrumentation`, such as
+            `verify_each=True`.
+
+        Raises:
+          PipelineError: a pass or an option is misspelt, or a pass of MLIR fails.
+          PullbackError: the type of `@main` has changed.
         """
         if not isinstance(pipeline, str):
             raise PullbackError(
@@ -106,7 +112,17 @@ class Program(Record):
     ) -> derivation.Split[Program]:
         """Return reverse mode as two programs, `forward` and `linear`, that share residuals.
 
-        `args -> (out, residuals)` and `(residuals, cotangents of out) -> cotangents`.
+        Args:
+          argnums: as for `vjp`.
+          has_aux: as for `vjp`; the auxiliary data is part of `out` in `forward`.
+          wrt: another name for `argnums`.
+
+        Returns:
+          `forward: args -> (out, residuals)` and `linear: (residuals, cotangents of out) ->
+          cotangents`; `.residuals()` of the pair is a table of what is stored.
+
+        Raises:
+          MissingRuleError: an op on the way has no derivative rule.
         """
         return derivation.split_vjp(self, one_of(argnums, wrt), has_aux)
 
@@ -120,7 +136,19 @@ class Program(Record):
     ) -> derivation.Split[Program]:
         """Return forward mode as two programs, `forward` and `linear`, that share residuals.
 
-        `args -> (out, residuals)` and `(residuals, tangents…) -> tangents of out`.
+        Args:
+          argnums: as for `jvp`.
+          has_aux: as for `jvp`; the auxiliary data is part of `out` in `forward`.
+          through: as for `jvp`.
+          wrt: another name for `argnums`.
+
+        Returns:
+          `forward: args -> (out, residuals)` and `linear: (residuals, tangents…) -> tangents of
+          out`.
+
+        Raises:
+          MissingRuleError: an op on the way has no derivative rule.
+          NotLinearError: a backward rule that is to be transposed is not linear.
         """
         return derivation.linearize(self, one_of(argnums, wrt), has_aux, through=through)
 

@@ -133,7 +133,11 @@ class SymbolicProgram(AnyProgram):
         return self.at(self._sizes(self._leaves(args, kwargs)))
 
     def with_sizes(self, **sizes: int) -> Any:
-        """Return the program for these sizes of the symbols, such as `b=4`; as `with_shapes`."""
+        """Return the program for these sizes of the symbols, such as `b=4`; as `with_shapes`.
+
+        Raises:
+          DimensionError: a symbol has no size, or sizes break a constraint.
+        """
         if sizes.keys() != {*self.symbols}:
             raise DimensionError(
                 f"sizes of {', '.join(sizes) or 'no symbol'} are given, and the program has the "

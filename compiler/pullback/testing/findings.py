@@ -125,7 +125,11 @@ class Report:
         return "{} checks of rules, {} failed, {} doubtful".format(*counts) + more
 
     def raise_for_failures(self) -> None:
-        """Raise WrongRuleError if a rule is wrong."""
+        """Raise an error if a rule is wrong.
+
+        Raises:
+          WrongRuleError: a check has failed; the message names all that have.
+        """
         if self.failed:
             first = self.failed[0]
             raise WrongRuleError(
