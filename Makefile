@@ -220,7 +220,7 @@ browser:
 	@for command in chromium chromedriver; do command -v $$command >/dev/null || { \
 	  echo "no $$command: apt-get install chromium chromium-driver" >&2; exit 1; }; done
 	$(MAKE) setup VENV=$(BROWSER)
-	$(BROWSER)/bin/python -m pip install --quiet $(PIP_ARGS) selenium
+	$(BROWSER)/bin/python -m pip install --quiet $(PIP_ARGS) selenium ai-edge-model-explorer
 	JAX_PLATFORMS=cpu $(BROWSER)/bin/python -m pytest -rA tests/tools/browser.py
 
 # Wrong formulas and drivers, each in a copy of the sources: the tests must fail on every one.

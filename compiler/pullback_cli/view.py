@@ -32,6 +32,11 @@ from pullback_cli.options import (
 @sizes_option
 @allow_custom_calls_option
 @click.option(
+    "--explorer",
+    is_flag=True,
+    help="Show graphs in Google's Model Explorer: pip install 'pullback[explorer]'.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),

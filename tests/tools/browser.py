@@ -1,10 +1,13 @@
 """The page of `pullback view` in Chromium: clicks, keys, search, and the time to open.
 
-`make browser` runs this file; it needs Selenium, and Debian's chromium and chromium-driver.
+`make browser` runs this file; it needs Selenium, Model Explorer, and Debian's chromium and
+chromium-driver.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -295,6 +298,38 @@ def test_in_a_notebook_the_link_from_a_call_opens_its_rule(browser, tmp_path):
     link = named["@closed_call"].find_element(By.LINK_TEXT, "@clip_cotangent.bwd")
     browser.execute_script("arguments[0].click()", link)
     assert named["@clip_cotangent.bwd"].get_attribute("open") is not None
+
+
+def test_model_explorer_shows_our_figures_beside_its_nodes(browser, tmp_path):
+    """It prints its address when it serves; its figures are in tables, its graph on a canvas."""
+    command = [sys.executable, "-m", "pullback", "view", f"{EXAMPLE}:train_step", "--explorer"]
+    log = tmp_path / "log.txt"
+    no_browser = {**os.environ, "BROWSER": "true"}
+    with (
+        log.open("w") as out,
+        subprocess.Popen(command, cwd=ROOT, env=no_browser, stdout=out) as it,
+    ):
+        try:
+            address = until(lambda: re.search(r"http://localhost:\S+", log.read_text()))[0]
+            browser.get(address)
+            body = browser.find_element(By.TAG_NAME, "body")
+            text = until(lambda: "Node data\n" in body.text and body.text)
+        finally:
+            it.terminate()
+    assert "program.mlir" in text
+    for name in ("bytes of all runs", "flops of all runs", "line"):
+        assert name in text
+    line = line_of("jax.lax.scan(correct")
+    assert re.search(rf"stablehlo.broadcast_in_dim\s+68\s+rules.py:{line}\b", text)
+
+
+def until(found, seconds: float = 60.0):
+    """Wait for what is true."""
+    end = time.monotonic() + seconds
+    while not (result := found()):
+        assert time.monotonic() < end, "not there in time"
+        time.sleep(0.2)
+    return result
 
 
 def test_a_program_of_ten_thousand_ops_opens_in_three_seconds(browser, tmp_path):

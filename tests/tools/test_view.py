@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import pytest
 import pullback as pb
 from pullback.ir import costs
 from pullback.ir.lexer import coloured_ir
+from pullback.tools.view.explorer import node_data, nodes
 from pullback.tools.view.page import page, page_data
 from pullback.tools.view.stages import read_stages
 
@@ -250,3 +252,51 @@ def test_colours_leave_the_text_as_it_is():
     rows = coloured_ir(text)
     assert [plain(row) for row in rows] == text.split("\n")
     assert '<span class="nv">%0</span>:' in rows[2]
+
+
+def test_node_data_for_model_explorer(shown):
+    _, stages, _, path = shown
+    first = stages.listings[0]
+    found = node_data(first, first)
+    (tanh,) = [i for i, op in enumerate(first.ops) if op.name == "stablehlo.tanh"]
+    graph, node = nodes(first)[tanh]
+    assert (graph, node) == (first.ops[tanh].function, str(tanh - first.functions[graph] - 1))
+    at = {name: graphs.get(graph, {"results": {}})["results"] for name, graphs in found.items()}
+    assert at["flops of all runs"][node] == {"value": 5 * 8}
+    assert at["bytes of all runs"][node] == {"value": 5 * 2 * 8 * 4}
+    assert at["line"][node] == {"value": f"{path.name}:{line_of('jnp.tanh')}"}
+    (call,) = [i for i, op in enumerate(first.ops) if op.callee == "clipped"]
+    assert at["rule"][nodes(first)[call][1]] == {"value": "has bwd, fwd"}
+    assert {"value": "bwd of clipped"} in found["rule"]["clipped.bwd"]["results"].values()
+    assert "gradient" in found["flops of all runs"][graph]
+    assert "gradient" not in found["line"][graph]
+
+
+def test_ops_in_a_region_of_a_region_have_no_node(shown):
+    _, stages, _, _ = shown
+    for listing in stages.listings:
+        depths = {listing.ops[number].depth for number in nodes(listing)}
+        assert depths == {1, 2}
+        for name in listing.functions:
+            own = [int(node) for graph, node in nodes(listing).values() if graph == name]
+            assert own == [*range(len(own))]
+
+
+def test_model_explorer_is_asked_for(pullback_command, model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "model_explorer", None)
+    result = pullback_command("view", f"{model}:scalar", "--explorer")
+    assert result.exit_code == 2
+    assert "--explorer wants Model Explorer, which is not installed" in result.stderr
+    assert "pip install 'pullback[explorer]'" in result.stderr
+    both = pullback_command("view", f"{model}:scalar", "--explorer", "-o", "page.html")
+    assert "--explorer serves pages and writes none" in both.stderr
+
+
+def test_rows_have_no_locations_left():
+    """Those of arguments of blocks have no name in the text, where they are of several ops."""
+
+    def f(x):
+        return jnp.sum(jax.lax.top_k(x, 4)[0])  # its derivative scatters by a region
+
+    for listing in read_stages(pb.trace(f)(jnp.ones(4)), None).listings:
+        assert not [row for row in listing.rows if "loc" in row]

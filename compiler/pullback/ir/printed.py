@@ -11,7 +11,8 @@ from pullback_runtime._jax import unescaped
 _TEXT = r"\"((?:[^\"\\]|\\.)*)\""
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
 _NAMED_ALIAS = re.compile(r"#loc\d*")
-_LOCATION = re.compile(rf" ?loc\((#loc\d*|unknown|{_TEXT}(?:\(#loc\d*\))?)\)")
+_PART = rf"(?:[^()\"]|{_TEXT.replace('(', '(?:', 1)})"
+_LOCATION = re.compile(rf" ?loc\(((?:{_PART}|\((?:{_PART}|\({_PART}*\))*\))*)\)")
 _MARK = re.compile(r"\"([a-z]+):(\d+)\"")
 _FILE = re.compile(rf"{_TEXT}:(\d+):\d+")
 _NAME = re.compile(rf"{_TEXT}\(")

@@ -15,6 +15,7 @@ from pullback.tools.sources import (
     load_source,
 )
 from pullback.tools.targets import blaming
+from pullback.tools.view.explorer import explore
 from pullback.tools.view.page import page
 from pullback.tools.view.stages import read_stages
 
@@ -27,17 +28,23 @@ def view(
     wrt: Positions,
     sizes: dict[str, int] | None,
     allow_custom_calls: tuple[str, ...],
+    explorer: bool,
     output: Path | None,
 ) -> None:
     """Show SOURCE as a page: source lines, the program, its derivative, lowered StableHLO."""
     if mode is None:
         check_used("--derivative", {"--wrt": wrt})
+    if explorer and output is not None:
+        raise UsageError("--explorer serves pages and writes none", do="leave out -o")
     loaded = for_platform(load_source(source, arguments, None, entry, sizes, allow_custom_calls))
     program = loaded.fixed("a page")
     with blaming(source):
         stages = read_stages(program, mode, wrt)
     if stages.remark:
         note(stages.remark)
+    if explorer:
+        explore(stages)
+        return
     saved = loaded.target is None and source != "-"
     text = page(stages, source, source, Path(source).stat().st_mtime if saved else None)
     if output is not None:

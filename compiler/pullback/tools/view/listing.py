@@ -16,7 +16,7 @@ from pullback._jax.source_info import Frame
 from pullback.ir import costs, ops
 from pullback.ir.build import Value
 from pullback.ir.dependence import Dependence
-from pullback.ir.locations import of_users
+from pullback.ir.locations import is_installed, of_users
 from pullback.ir.modules import MOST_ELEMENTS, text_of
 from pullback.ir.printed import Printed
 from pullback.ir.regions import blocks
@@ -30,6 +30,7 @@ class ListedOp:
     Attributes:
       name: such as `stablehlo.add`.
       function: the function that it is in, or that it is.
+      depth: how many regions it is in; that of the function counts.
       operands: numbers of the values that it takes.
       results: numbers of its results, and of the arguments of its blocks.
       origins: for each earlier listing, the ops that it was made of; the innermost first.
@@ -44,6 +45,7 @@ class ListedOp:
 
     name: str
     function: str
+    depth: int
     operands: list[int]
     results: list[int]
     origins: dict[str, list[int]] = field(default_factory=dict)
@@ -80,6 +82,22 @@ class Listing:
     def functions(self) -> dict[str, int]:
         """The op that each function is, by name."""
         return {op.function: i for i, op in enumerate(self.ops) if op.name == FUNC}
+
+    def lines(self, program: Listing) -> list[tuple[Frame, ...]]:
+        """Return the lines of each op; an op without one has those of what it was made of.
+
+        Lines of installed packages that only call the innermost one are left out.
+        """
+        found = []
+        for op in self.ops:
+            origins = (program.ops[i].places for i in op.origins.get(program.stage, ()))
+            lines = op.places or next(filter(None, origins), ())
+            own = (f for i, f in enumerate(lines) if i == 0 or not _is_installed(f[0]))
+            found.append(tuple(own))
+        return found
+
+
+_is_installed = functools.cache(is_installed)
 
 
 def read_listing(module: ir.Module, stage: str, primals: int | None = None) -> Listing:
@@ -126,7 +144,8 @@ class _Reader:
 
     def _read(self, operation: Any, function: str, parent: int, times: dict[Any, int]) -> None:
         number = len(self.ops)
-        op = ListedOp(operation.name, function, [], [])
+        depth = 0 if parent < 0 else self.ops[parent].depth + 1
+        op = ListedOp(operation.name, function, depth, [], [])
         self.ops.append(op)
         self.operations.append(operation)
         self.parents.append(parent)

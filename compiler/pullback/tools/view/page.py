@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import html
 import json
 from collections.abc import Iterator, Sequence
@@ -131,18 +130,8 @@ class _Data:
         ]
 
     def _lines_of(self, listing: Listing) -> list[tuple[Frame, ...]]:
-        """Return the lines of each op; an op without one has those of what it was made of.
-
-        Lines of installed packages that only call the innermost one are left out.
-        """
-        program = self.listings[0]
-        found = []
-        for op in listing.ops:
-            origins = (program.ops[i].places for i in op.origins.get(program.stage, ()))
-            lines = op.places or next(filter(None, origins), ())
-            own = [f for i, f in enumerate(lines) if i == 0 or not _is_installed(f[0])]
-            found.append(tuple((self._file(file), line, name) for file, line, name in own))
-        return found
+        every = listing.lines(self.listings[0])
+        return [tuple((self._file(f), line, name) for f, line, name in lines) for lines in every]
 
     def _file(self, file: str) -> str:
         return self.spec if file == "-" else file
@@ -195,9 +184,9 @@ class _Data:
     def _files(self) -> Iterator[dict[str, Any]]:
         """Yield the files of the user's lines: those of installed packages last."""
         uses = collections.Counter(file for file, _, _ in self.places)
-        for file in sorted(uses, key=lambda f: (_is_installed(f), -uses[f])):
+        for file in sorted(uses, key=lambda f: (is_installed(f), -uses[f])):
             path = Path(file)
-            known = {"path": file, "installed": _is_installed(file), "remark": "", "rows": None}
+            known = {"path": file, "installed": is_installed(file), "remark": "", "rows": None}
             try:
                 known["rows"] = coloured_python(path.read_text(encoding="utf-8"))
             except (OSError, UnicodeDecodeError):
@@ -206,9 +195,6 @@ class _Data:
                 if self.written is not None and path.stat().st_mtime > self.written:
                     known["remark"] = "changed after the program was saved: lines may have moved"
             yield known
-
-
-_is_installed = functools.cache(is_installed)
 
 
 def _add(total: list[int], op: ListedOp) -> None:
