@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jax
@@ -40,6 +41,12 @@ def test_a_saved_program(pullback_command, saved):
     assert "pullback.custom_vjp_call @clip_cotangent: bwd, fwd" in found["rule"]
     assert "pullback.linear_call @divide: transpose" in found["rule"]
     assert int(found["functions"][0]) > 10
+    as_json = json.loads(pullback_command("info", saved, "--json").stdout)
+    assert as_json["size"] == saved.stat().st_size
+    assert as_json["arguments"][1] == {"path": "weights['first']", "type": "float32[8,12]"}
+    rule = {"op": "pullback.linear_call", "function": "divide", "rules": ["transpose"]}
+    assert {**rule, "exported": False, "refused": {}} in as_json["rules"]
+    assert [str(as_json["functions"])] == found["functions"]
 
 
 def test_any_module(pullback_command, tmp_path):

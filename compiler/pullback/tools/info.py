@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,42 @@ from pullback.tools.targets import naming
 from pullback_runtime import _artifact, _container, _entries, _meshes, _symbolic
 
 
-def info(file: str, entry: str | None, allow_custom_calls: tuple[str, ...]) -> None:
+def info(file: str, entry: str | None, allow_custom_calls: tuple[str, ...], as_json: bool) -> None:
     """Show the signature, rules, platforms, versions and sizes of FILE, or of `-` for stdin."""
     content = _artifact.read_bytes(standard_input() if file == "-" else Path(file))
     with naming(file):
         program = pullback.load(
             content, entry=entry or "main", allow_custom_calls=allow_custom_calls
         )
-    for label, text in rows(content, program, entry or "main"):
+    found = facts(content, program, entry or "main")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for label, text in rows(found):
         click.echo(f"{label:18}{text}")
+
+
+def facts(content: Any, program: Program | SymbolicProgram, entry: str) -> dict[str, Any]:
+    """Return what a file says of a program, as values of JSON."""
+    found = {**_file(content, entry), "platforms": list(program.platforms)}
+    if isinstance(program, SymbolicProgram):
+        found["symbols"] = [*program.symbols]
+        found["constraints"] = [*_symbolic.constraints_of(program.in_avals)]
+    elif program._environment.axes:
+        found["mesh"] = dict(program._environment.axes)
+    if len(program.entries) > 1:
+        found["entries"] = {name: each._spelt() for name, each in program.entries.items()}
+    found["arguments"] = _values(program.arg_paths, program.in_avals)
+    found["results"] = _values(result_paths(program), program.out_avals)
+    if isinstance(program, SymbolicProgram):
+        return {**found, "derivatives": _orders(program)}
+    operations = program.module.body.operations
+    return {
+        **found,
+        "rules": _rules(program),
+        "calls with rules": len(list(ops.walk_calls(program.module))),
+        "functions": sum(op.operation.name == "func.func" for op in operations),
+    }
 
 
 def _orders(program: SymbolicProgram) -> str:
@@ -39,56 +67,71 @@ def _orders(program: SymbolicProgram) -> str:
     return "none" if program.order == 0 else f"of first order, both modes{because}"
 
 
-def rows(content: Any, program: Program | SymbolicProgram, entry: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each fact."""
-    yield from _file(content, entry)
-    yield "platforms", ", ".join(program.platforms)
-    if isinstance(program, SymbolicProgram):
-        yield "symbols", ", ".join([*program.symbols, *_symbolic.constraints_of(program.in_avals)])
-    elif program._environment.axes:
-        yield "mesh", _meshes.text(program._environment.axes)
-    if len(program.entries) > 1:
-        for name, each in program.entries.items():
-            yield "entry", f"{name} {each._spelt()}"
-    for path, aval in zip(program.arg_paths, program.in_avals, strict=True):
-        yield "argument", f"{path}: {spell(aval)}"
-    paths = result_paths(program)
-    for path, aval in zip(paths, program.out_avals, strict=True):
-        yield "result", f"{path}: {spell(aval)}"
-    if isinstance(program, SymbolicProgram):
-        yield "derivatives", _orders(program)
-        return
-    yield from _rules(program)
-    functions = sum(op.operation.name == "func.func" for op in program.module.body.operations)
-    yield "functions", str(functions)
+def _values(paths: Sequence[str], avals: Sequence[Any]) -> list[dict[str, str]]:
+    pairs = zip(paths, avals, strict=True)
+    return [{"path": path, "type": spell(aval)} for path, aval in pairs]
 
 
-def _file(content: Any, entry: str) -> Iterator[tuple[str, str]]:
-    yield "size", f"{len(content):,} bytes"
+def _file(content: Any, entry: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"size": len(content)}
     if not _container.is_bytecode(content):
-        yield "format", "MLIR text" if is_text(content) else "what jax.export serialised"
-        return
+        text = is_text(content)
+        return {**found, "format": "MLIR text" if text else "what jax.export serialised"}
     layout = _container.read_layout(content)
-    yield "format", "MLIR bytecode" + (" of a saved program" if layout.metadata else "")
-    yield "written by", layout.producer
+    found["format"] = "MLIR bytecode" + (" of a saved program" if layout.metadata else "")
+    found["written by"] = layout.producer
     metadata = layout.metadata or {}
     if metadata:
         name = _entries.find(entry, _entries.names_of(metadata))
         metadata = _entries.metadata_of(metadata, name)
-    for name in ("pullback", "jax"):
-        if name in metadata:
-            yield name, str(metadata[name])
-    if ORDER in metadata:
-        yield "rules", f"for derivatives up to order {metadata[ORDER]}"
+    found |= {name: str(metadata[name]) for name in ("pullback", "jax") if name in metadata}
+    return found | ({"order": metadata[ORDER]} if ORDER in metadata else {})
 
 
-def _rules(program: Program) -> Iterator[tuple[str, str]]:
-    calls = list(ops.walk_calls(program.module))
+def _rules(program: Program) -> list[dict[str, Any]]:
+    """Return what has rules, with what is said of those that refuse."""
+    calls = ops.walk_calls(program.module)
     exported = {call.decomposition for call in calls if call.rule_key is not None}
-    for entry in rule_inventory(program.module):
-        none = "the vjp of the export" if entry["function"] in exported else "none in the file"
-        names = ", ".join(entry["rules"]) or none
-        yield "rule", f"{entry['op']} @{entry['function']}: {names}"
-        for name, said in entry.get(ops.REFUSED, {}).items():
-            yield "refusal", f"{name} of @{entry['function']}: {' '.join(said.split())}"
-    yield "calls with rules", str(len(calls))
+    return [
+        {
+            "op": each["op"],
+            "function": each["function"],
+            "rules": list(each["rules"]),
+            "exported": each["function"] in exported,
+            "refused": {k: " ".join(said.split()) for k, said in each.get(ops.REFUSED, {}).items()},
+        }
+        for each in rule_inventory(program.module)
+    ]
+
+
+def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each fact, in the order of `facts`."""
+    for label, value in found.items():
+        match label:
+            case "size":
+                yield label, f"{value:,} bytes"
+            case "order":
+                yield "rules", f"for derivatives up to order {value}"
+            case "symbols":
+                yield label, ", ".join([*value, *found["constraints"]])
+            case "mesh":
+                yield label, _meshes.text(tuple(value.items()))
+            case "entries":
+                yield from (("entry", f"{name} {spelt}") for name, spelt in value.items())
+            case "arguments" | "results":
+                yield from ((label[:-1], f"{each['path']}: {each['type']}") for each in value)
+            case "rules":
+                yield from (row for each in value for row in _rows_of_rule(each))
+            case "constraints":
+                pass
+            case "platforms":
+                yield label, ", ".join(value)
+            case _:
+                yield label, str(value)
+
+
+def _rows_of_rule(rule: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    none = "the vjp of the export" if rule["exported"] else "none in the file"
+    yield "rule", f"{rule['op']} @{rule['function']}: {', '.join(rule['rules']) or none}"
+    for name, said in rule["refused"].items():
+        yield "refusal", f"{name} of @{rule['function']}: {said}"
