@@ -59,6 +59,8 @@ def _parse_constants(context: Any, parameter: Any, text: str | None) -> int | st
 )
 @sizes_option
 @allow_custom_calls_option
+@click.option("--stats", is_flag=True, help="Count functions, ops and bytes; print no IR.")
+@click.option("--json", "as_json", is_flag=True, help="With --stats: as JSON, by stage.")
 @click.option("--print-ir-after-all", is_flag=True, help="Show the module after each pass.")
 @click.option(
     "-o",

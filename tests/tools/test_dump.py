@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import jax
@@ -274,3 +276,41 @@ def test_lines_stand_above_the_ops_that_come_from_them(pullback_command, model, 
     assert without == [row.strip() for row in plain.splitlines()]
     (tmp_path / "lines.mlir").write_text(text)
     assert pullback_command("run", tmp_path / "lines.mlir", "--random", "0").exit_code == 0
+
+
+def test_counts_of_stages(pullback_command, tmp_path):
+    path = tmp_path / "m.mlir"
+    path.write_text(
+        "func.func @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
+        "  %c = stablehlo.constant dense<2.0> : tensor<2x3xf32>\n"
+        "  %0 = stablehlo.multiply %x, %c : tensor<2x3xf32>\n"
+        "  return %0 : tensor<2x3xf32>\n}\n"
+    )
+    counts = json.loads(pullback_command("dump", path, "--stats", "--json").stdout)["program"]
+    assert counts == {
+        "functions": 1,
+        "ops": 3,
+        "calls with rules": 0,
+        "bytes of constants": 24,
+        "flops of a run": 6,
+        "bytes moved by a run": 24 + 3 * 24,
+        "ops by name": {"func.return": 1, "stablehlo.constant": 1, "stablehlo.multiply": 1},
+    }
+    both = pullback_command("dump", path, "--stats", "--stage", "program", "--stage", "jvp").stdout
+    assert "----- jvp -----\n" in both
+    assert "\nbytes of constants    24\n" in both
+    assert re.search(r"ops by name:\n +2 stablehlo.multiply\n", both)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--json"], "--json says nothing without --stats"),
+        (["--stats", "--lines"], "--lines says nothing without IR, which --stats does not print"),
+        (["--stats", "--stage", "hlo"], "--stats counts what is in modules, and hlo is none"),
+    ],
+)
+def test_options_that_do_not_go_with_counts(pullback_command, model, options, words):
+    result = pullback_command("dump", f"{model}:f", *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import linecache
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -10,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import click
 import jax
 
 import pullback_runtime
@@ -30,6 +32,7 @@ from pullback.tools.sources import (
     for_platform,
     load_source,
 )
+from pullback.tools.stats import lines, statistics
 from pullback.tools.targets import blaming
 
 # Stage -> the file that holds it below `-o DIR`; in the order in which a program meets them.
@@ -42,6 +45,7 @@ STAGES = {
 }
 DERIVATIVES = {mode: f"{mode}.mlir" for mode in MODES}
 FILES = STAGES | DERIVATIVES
+MODULES = ("program", *DERIVATIVES, "stablehlo")
 NEEDS_A_FUNCTION = ("jaxpr", "kept")
 NEEDS_SIZES = ("stablehlo", "hlo")
 _NEEDS_NO_LINE = re.compile(r" = stablehlo\.constant |^\s*(?:\w+\.)?return\b")
@@ -65,9 +69,7 @@ class Stager:
         makers: dict[str, Callable[[], str]] = {
             "jaxpr": self.jaxpr,
             "kept": self.kept,
-            "program": lambda: self._print(self._program),
-            **{mode: partial(self.derivative, mode) for mode in DERIVATIVES},
-            "stablehlo": lambda: self._print(self._lowered),
+            **{stage: partial(self._printed, stage) for stage in MODULES},
             "hlo": self.hlo,
         }
         for stage, maker in makers.items():
@@ -75,6 +77,22 @@ class Stager:
                 with blaming(self.source.spec):
                     text = maker()
                 yield stage, text
+
+    def statistics(self, wanted: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Return what is in the wanted stages, which are modules, by stage."""
+        self.source.fixed("--stats")
+        with blaming(self.source.spec):
+            return {
+                stage: statistics(self._program_of(stage).module)
+                for stage in MODULES
+                if stage in wanted
+            }
+
+    def _program_of(self, stage: str) -> Any:
+        """Return the program of a stage that is a module."""
+        if stage == "program":
+            return self._program
+        return self._lowered if stage == "stablehlo" else derive_program(self._program, stage)
 
     @cached_property
     def _closed_jaxpr(self) -> Any:
@@ -102,8 +120,8 @@ class Stager:
             pipeline, verify_each=True, print_after_all=self.print_ir_after_all
         )
 
-    def _print(self, program: Any) -> str:
-        text = program.asm(self.locations or self.lines, self.most_elements)
+    def _printed(self, stage: str) -> str:
+        text = self._program_of(stage).asm(self.locations or self.lines, self.most_elements)
         if self.lines:
             text = _with_lines(text)
         if is_elided(text):
@@ -117,10 +135,6 @@ class Stager:
     def kept(self) -> str:
         """Return the jaxpr in which equations with rules are calls that keep their rules."""
         return str(RuleTable((self.platform,)).keeper.keep(self._closed_jaxpr))
-
-    def derivative(self, mode: str) -> str:
-        """Return the module of a derivative of the program."""
-        return self._print(derive_program(self._program, mode))
 
     def hlo(self) -> str:
         """Return the HLO that XLA compiles; the machine must have the platform."""
@@ -136,15 +150,21 @@ def dump(
     stages: tuple[str, ...],
     folder: Path | None,
     constants: int | str | None,
+    stats: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Show the IR of SOURCE: a target such as `file.py:function`, an MLIR file, or `-`."""
     _check_needed(stages, options | {"constants": constants})
+    _check_statistics(stages, stats, as_json, options | {"constants": constants, "output": folder})
     loaded = load_source(source, arguments, options["platform"], entry, sizes, allow_custom_calls)
     loaded = for_platform(loaded, options["platform"])
     options["platform"] = loaded.program.platforms[0]
     stager = Stager(loaded, most_elements=_most_elements(constants, folder), **options)
     wanted = _wanted(stages, stager)
+    if stats:
+        _show_statistics(stager.statistics(wanted), as_json)
+        return
     for stage, text in stager.texts(wanted):
         if folder is not None:
             write(text, folder / FILES[stage])
@@ -153,6 +173,32 @@ def dump(
         if len(wanted) > 1:
             show_ir(f"// ----- {stage} -----")
         show_ir(text)
+
+
+def _check_statistics(
+    stages: tuple[str, ...], stats: bool, as_json: bool, options: dict[str, Any]
+) -> None:
+    """Raise UsageError for what does not go with --stats, or needs it."""
+    if not stats:
+        check_used("--stats", {"--json": as_json})
+        return
+    texts = {f"--{name}": options[name] for name in ("locations", "lines", "constants", "output")}
+    check_used("IR, which --stats does not print", texts)
+    if others := [stage for stage in stages if stage not in (*MODULES, "all")]:
+        raise UsageError(
+            f"--stats counts what is in modules, and {others[0]} is none",
+            do=f"choose from the stages {', '.join(MODULES)}",
+        )
+
+
+def _show_statistics(found: dict[str, dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for stage, counts in found.items():
+        if len(found) > 1:
+            click.echo(f"----- {stage} -----")
+        click.echo("\n".join(lines(counts)))
 
 
 def _most_elements(constants: int | str | None, folder: Path | None) -> int | None:
