@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 
+from pullback.program.progress import Progress
 from tests.conformance import report
 from tests.conformance.comparison import FAILS, STAGES, Verdict
 from tests.conformance.exceptions import EXCEPTIONS, THROUGH_JAX, Known
@@ -119,12 +120,12 @@ def sweep(
     workers = [
         Worker(left[i::processes], folder / f"{stamp}-{i}.jsonl", way) for i in range(processes)
     ]
-    while workers:
-        workers = [worker for worker in workers if worker.poll()]
-        found = verdicts_in(sorted(folder.glob("*.jsonl")))
-        print(f"\r{len(found)} of {len(names)} cases", end="", file=sys.stderr, flush=True)
-        time.sleep(1 if len(workers) < 2 else 2)
-    print(file=sys.stderr)
+    with Progress() as progress:
+        while workers:
+            workers = [worker for worker in workers if worker.poll()]
+            found = verdicts_in(sorted(folder.glob("*.jsonl")))
+            progress.show("comparing cases", len(found), len(names))
+            time.sleep(1 if len(workers) < 2 else 2)
     found = verdicts_in(sorted(folder.glob("*.jsonl")))
     return {name: found[name] for name in names}
 

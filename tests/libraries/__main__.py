@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import jax
 
+from pullback.program.progress import Progress
 from tests.conftest import FAST_COMPILATION
 from tests.libraries import catalogue
 from tests.libraries.comparison import compare
@@ -52,7 +53,12 @@ def check(topic: str, only: str) -> int:
 
 def _in_process(topic: str, only: str) -> int:
     command = [sys.executable, "-m", "tests.libraries", only, "--topic", topic]
-    return subprocess.run(command, env={**os.environ, **SETTINGS}).returncode
+    environment = {**os.environ, **SETTINGS}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+    return process.returncode
 
 
 def main() -> int:
@@ -64,9 +70,12 @@ def main() -> int:
     options = parser.parse_args()
     if options.topic:
         return check(options.topic, options.only)
-    with ThreadPoolExecutor(options.processes) as pool:
-        ends = set(pool.map(lambda topic: _in_process(topic, options.only), catalogue.topics()))
-    return BAD if ends - {GOOD, NOTHING} or GOOD not in ends else GOOD
+    ends, topics = [], catalogue.topics()
+    with ThreadPoolExecutor(options.processes) as pool, Progress() as progress:
+        for end in pool.map(lambda topic: _in_process(topic, options.only), topics):
+            ends.append(end)
+            progress.show("topics", len(ends), len(topics))
+    return BAD if {*ends} - {GOOD, NOTHING} or GOOD not in ends else GOOD
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
+from pullback.program.progress import Progress
 from tests.mutants.catalogue import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
@@ -128,10 +129,11 @@ def main() -> int:
             return 2
         trees.put(tree)
         outcomes = []
-        with ThreadPoolExecutor(options.processes) as pool:
+        with ThreadPoolExecutor(options.processes) as pool, Progress() as progress:
             for outcome in pool.map(lambda mutant: try_out(mutant, trees), chosen):
                 report(outcome)
                 outcomes.append(outcome)
+                progress.show("trying mutants", len(outcomes), len(chosen))
     missed = [outcome for outcome in outcomes if outcome.status != NOTICED]
     print(f"{len(outcomes) - len(missed)} of {len(outcomes)} mutants noticed")
     return 1 if missed else 0

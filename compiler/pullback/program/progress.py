@@ -1,31 +1,54 @@
-"""Show how far a long staging of rules is, to who waits at a terminal."""
+"""Show how far a long work is, to who waits at a terminal."""
 
 from __future__ import annotations
 
-import time
+import sys
+import threading
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from rich.console import Console
-from rich.status import Status
+from rich.live import Live
+from rich.spinner import Spinner
 
 QUIET = 2.0
 """Seconds after which something is shown."""
 
 
 class Progress:
-    """A line on the terminal that goes when the work is done; rich shows none elsewhere.
+    """A line on the terminal that goes when the work is done; elsewhere nothing is shown.
+
+    One inside another shows its text in the line of the outer one.
 
     Args:
       console: where to show it; standard error by default.
+      after: seconds before anything is shown.
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    _shown: ClassVar[Progress | None] = None
+
+    def __init__(self, console: Console | None = None, after: float = QUIET) -> None:
         self._console = console or Console(stderr=True)
-        self._show_at = time.monotonic() + QUIET
-        self._status: Status | None = None
+        self._after = after
+        self._outer: Progress | None = None
+        self._spinner = Spinner("dots")
+        self._live: Live | None = None
+        self._timer: threading.Timer | None = None
 
     def __enter__(self) -> Self:
+        self._outer = Progress._shown
+        if self._outer is None and self._console.is_terminal:
+            Progress._shown = self
+            self._live = Live(
+                self._spinner,
+                console=self._console,
+                refresh_per_second=10,
+                transient=True,
+                redirect_stdout=sys.stdout.isatty(),  # else it would go to the console
+            )
+            self._timer = threading.Timer(self._after, self._live.start)
+            self._timer.daemon = True
+            self._timer.start()
         return self
 
     def __exit__(
@@ -34,14 +57,15 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._status is not None:
-            self._status.stop()
+        if self._timer is not None and self._live is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._live.stop()
+            Progress._shown = None
 
-    def show(self, text: str) -> None:
-        """Show what is being done, if it takes long already."""
-        if time.monotonic() < self._show_at:
-            return
-        if self._status is None:
-            self._status = Status(text, console=self._console)
-            self._status.start()
-        self._status.update(text)
+    def show(self, text: str, done: int = 0, total: int | None = None) -> None:
+        """Show what is being done, and how much of it if that is known."""
+        if self._outer is not None:
+            self._outer.show(text, done, total)
+        elif self._live is not None:
+            self._spinner.update(text=text if total is None else f"{text} ({done} of {total})")

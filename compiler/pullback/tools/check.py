@@ -9,11 +9,10 @@ import threading
 from collections.abc import Iterator
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pullback.errors import UsageError
 from pullback.frontend.rules.kept_call import KeptCall
+from pullback.program.progress import Progress
 from pullback.testing.check import Watcher, check_rules
 from pullback.tools.plugins import load_rules
 from pullback.tools.sources import load_source
@@ -64,19 +63,10 @@ def check(
 def _watching() -> Iterator[Watcher]:
     """Show a bar on a terminal, and name on standard error a rule that takes long."""
     timers: list[threading.Timer] = []
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    console = Console(stderr=True)
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task("tracing", total=None)
+    with Progress() as progress:
 
         def watch(rule: KeptCall, number: int, total: int) -> None:
-            bar.update(task, description=f"checking {rule.key}", completed=number, total=total)
+            progress.show(f"checking {rule.key}", number, total)
             _replaced(timers, rule)
 
         try:

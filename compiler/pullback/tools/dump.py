@@ -25,7 +25,7 @@ from pullback.ir.printed import Printed
 from pullback.ir.symbols import FUNC
 from pullback.program.read_residuals import UNKNOWN
 from pullback.tools.derive import MODES, derive_program
-from pullback.tools.show import note, show_ir, write
+from pullback.tools.show import note, show_ir, working, write
 from pullback.tools.sources import (
     Source,
     check_used,
@@ -74,14 +74,14 @@ class Stager:
         }
         for stage, maker in makers.items():
             if stage in wanted:
-                with blaming(self.source.spec):
+                with blaming(self.source.spec), working(f"making the stage {stage}"):
                     text = maker()
                 yield stage, text
 
     def statistics(self, wanted: Collection[str]) -> dict[str, dict[str, Any]]:
         """Return what is in the wanted stages, which are modules, by stage."""
         self.source.fixed("--stats")
-        with blaming(self.source.spec):
+        with blaming(self.source.spec), working("counting"):
             return {
                 stage: statistics(self._program_of(stage).module)
                 for stage in MODULES

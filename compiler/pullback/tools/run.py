@@ -18,7 +18,7 @@ from pullback.program.nans.search import search
 from pullback.program.platform_variants import here
 from pullback.tools import engines
 from pullback.tools.inputs import Arrays
-from pullback.tools.show import note
+from pullback.tools.show import note, working
 from pullback.tools.sources import (
     check_used,
     load_source,
@@ -99,7 +99,8 @@ def _running(spec: str) -> Iterator[None]:
 
 def _find_nan(spec: str, program: Program, values: Arrays) -> None:
     """Print where the first NaN in a result comes from, and exit with 1 if there is one."""
-    found = search(here(program), [*program.constants, *values], infs=False)
+    with working("looking for a NaN"):
+        found = search(here(program), [*program.constants, *values], infs=False)
     if found is None:
         click.echo("no result has a NaN")
         return
@@ -151,8 +152,10 @@ def run(
         chosen["interpreter"] = lambda: engines.run_interpreter(program, values)
     if with_jax:
         chosen["jax"] = lambda: engines.run_jax(loaded, program, values)
-    with _running(source):
-        results = {name: engine() for name, engine in chosen.items()}
+    results: dict[str, Arrays] = {}
+    for name, engine in chosen.items():
+        with _running(source), working(f"running on {name}"):
+            results[name] = engine()
     if output is not None:
         save(next(iter(results.values())), output)
     if output is None or len(results) > 1:

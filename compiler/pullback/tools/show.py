@@ -14,6 +14,7 @@ from rich.highlighter import RegexHighlighter
 from rich.theme import Theme
 
 from pullback.errors import UsageError
+from pullback.program.progress import Progress
 from pullback_runtime import __version__
 
 THEME = Theme(
@@ -74,6 +75,14 @@ def into_its_folder(output: Path) -> Iterator[None]:
 def note(text: str) -> None:
     """Print a remark for the reader, on stderr so that pipes stay clean."""
     Console(stderr=True, soft_wrap=True).print(text, style="dim", markup=False, highlight=False)
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[Progress]:
+    """Run the body, and show this text on a terminal where that takes long."""
+    with Progress() as progress:
+        progress.show(text)
+        yield progress
 
 
 def versions() -> str:

@@ -12,6 +12,7 @@ from pullback.errors import UsageError
 from pullback.frontend.trace import platform_here
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import standard_input
+from pullback.tools.show import working
 from pullback.tools.targets import Target, is_target, load_target, naming
 
 
@@ -52,9 +53,11 @@ def load_source(
 ) -> Source:
     """Trace a target, or load a module or a saved program from a file or from `-`."""
     if is_target(spec):
-        source = _traced(spec, arguments, platform, entry, allow_custom_calls)
+        with working(f"tracing {spec}"):
+            source = _traced(spec, arguments, platform, entry, allow_custom_calls)
     else:
-        source = _loaded(spec, arguments, entry, allow_custom_calls)
+        with working(f"loading {spec}"):
+            source = _loaded(spec, arguments, entry, allow_custom_calls)
     if sizes is None:
         return source
     if isinstance(source.program, Program):
