@@ -1,7 +1,7 @@
 """Make the pages of the site that are no files of docs/: MkDocs calls these functions.
 
-A page that is generated (`GENERATED`) stands in docs/ for links, and is made from the package. A
-link to a file outside of docs/ leads to a page `source/PATH`, which shows the file.
+`rules.md` and `passes.md` are made from the package, as if they stood in docs/. A link to a file
+outside of docs/ leads to a page `source/PATH`, which shows the file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,6 @@ sys.path.append(str(Path(__file__).parent))
 import notebooks  # noqa: E402 -- MkDocs loads this file by its path
 import passes  # noqa: E402
 import raised  # noqa: E402
-
-GENERATED: dict[str, Callable[[], str]] = {
-    "rules.md": rule_table.report,
-    "passes.md": passes.report,
-}
-"""Pages that the package tells, by their names."""
 
 SHOWN = [f"source/{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "benchmarks/README")]
 """Pages of other folders that the navigation names."""
@@ -57,8 +50,8 @@ LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and those of the files that pages link to."""
-    for name, make in GENERATED.items():
-        files.append(File.generated(config, name, content=make()))
+    for name, text in (("rules.md", _rules()), ("passes.md", passes.report())):
+        files.append(File.generated(config, name, content=text))
     for name in notebooks.PAGES:
         content = nbformat.writes(notebooks.notebook(name))
         files.append(File.generated(config, f"notebooks/{name}.ipynb", content=content))
@@ -147,3 +140,14 @@ def _source(name: str) -> str:
     file = ROOT / path
     language = LANGUAGES.get(file.suffix, "text")
     return f"{OUTSIDE}# `{path}`\n\n````{language}\n{file.read_text()}````\n"
+
+
+def _rules() -> str:
+    """Return the table of rules, each op a link to the test that shows its derivatives."""
+    return re.sub(r"^\| `(\w+)\.(\w+)` \|", _with_test, rule_table.report(), flags=re.M)
+
+
+def _with_test(row: re.Match[str]) -> str:
+    test = f"lit_tests/rules/{row[1]}/{row[2]}.mlir"
+    is_there = (ROOT / test).is_file()
+    return f"| [`{row[1]}.{row[2]}`](../{test}) |" if is_there else row[0]
