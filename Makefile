@@ -35,7 +35,7 @@ help:
 	@echo "make test   a part of the tests of everything, pytest and lit; make test-all all of them"
 	@echo "make quick  one test or more of each area; make rule OP=stablehlo.sine those of one op"
 	@echo "make layers what the first gradient runs through, in functions and files"
-	@echo "make docs   the documentation as a site, in out/site; make docs-serve shows it"
+	@echo "make docs   the documentation as a site, in out/site; make docs-serve shows it, make notebooks runs it"
 	@echo "make bench  the benchmarks, side by side with JAX"
 	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see CONTRIBUTING.md"
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
