@@ -180,7 +180,7 @@ def terminal_output(environment: dict[str, str]) -> str:
 @pytest.mark.slow
 def test_colour_on_a_terminal_unless_told_otherwise():
     coloured = terminal_output({})
-    assert "\x1b[1;33mpullback.linear_call\x1b[0m" in coloured
+    assert '\x1b[1;33m"pullback.linear_call"\x1b[0m' in coloured
     plain = terminal_output({"NO_COLOR": "1"})
     assert "\x1b[33m" not in plain
     assert "\x1b[1;33m" not in plain

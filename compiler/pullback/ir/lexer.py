@@ -28,7 +28,7 @@ class MLIRLexer(RegexLexer):  # type: ignore[misc]  # Pygments has no types
         "root": [
             (r"//.*", Comment.Single),
             (r"(?<=\s)loc\(.*\)", Comment),
-            (r'"pullback\.[\w.]+"', Name.Decorator),
+            (r'"pullback\.[\w.]+"|pullback\.\w+', Name.Decorator),
             (r'"(?:\\.|[^"\\])*"', String),
             (r"%[\w$.-]+(?:#\d+)?", Name.Variable),
             (r"@(?:[\w$.-]+|\"[^\"]*\")", Name.Function),

@@ -5,53 +5,45 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 import jax
+from pygments.token import Comment, Keyword, Name, String
 from rich.console import Console
-from rich.highlighter import RegexHighlighter
-from rich.theme import Theme
+from rich.text import Text
 
 from pullback.errors import UsageError
+from pullback.ir.lexer import MLIRLexer
 from pullback.program.progress import Progress
 from pullback_runtime import __version__
 
-THEME = Theme(
-    {
-        "ir.comment": "dim",
-        "ir.string": "green",
-        "ir.symbol": "bold magenta",
-        "ir.value": "cyan",
-        "ir.rule": "bold yellow",
-        "ir.op": "blue",
-        "ir.type": "dim cyan",
-    }
-)
-
-
-class IRHighlighter(RegexHighlighter):
-    """Colours for MLIR, jaxprs and HLO; later patterns win."""
-
-    base_style = "ir."
-    highlights: ClassVar[list[str]] = [
-        r"(?P<type>\b(?:tensor<[^>]*>|(?:f|i|u|bf|c)\d+\[[^\]]*\]))",
-        r"(?P<op>\b[a-z_]\w*\.[a-z_]\w*\b)",
-        r"(?P<value>%[\w#.]+)",
-        r"(?P<symbol>@[\w.$-]+)",
-        r'(?P<string>"[^"\n]*")',
-        r"(?P<rule>\bpullback\.\w+)",
-        r"(?P<comment>(?<!\S)//.*|loc\(.*\))",
-    ]
+STYLES = {
+    Comment: "dim",
+    String: "green",
+    Name.Function: "bold magenta",
+    Name.Variable: "cyan",
+    Name.Decorator: "bold yellow",
+    Name.Builtin: "blue",
+    Keyword.Type: "dim cyan",
+}
 
 
 def show_ir(text: str) -> None:
-    """Print IR, byte for byte if the output is no terminal."""
-    console = Console(theme=THEME, highlighter=IRHighlighter(), soft_wrap=True)
+    """Print MLIR, a jaxpr or HLO: coloured on a terminal, byte for byte elsewhere."""
+    console = Console(soft_wrap=True)
     if console.is_terminal:
-        console.print(text, markup=False, emoji=False)
+        console.print(_coloured(text), highlight=False)
     else:
         click.echo(text)
+
+
+def _coloured(text: str) -> Text:
+    """Return text with a style for each token, or for the kind of tokens that it is one of."""
+    parts = []
+    for kind, part in MLIRLexer(stripnl=False, ensurenl=False).get_tokens(text):
+        parts.append((part, STYLES.get(kind) or STYLES.get(kind.parent) or ""))
+    return Text.assemble(*parts)
 
 
 def write(text: str, output: Path) -> None:

@@ -143,8 +143,8 @@ class Pane {
     this.visible = []; // what each row shows: made by `rebuild`
     this.cursor = 0;
     this.found = -1;
-    this.part = element("div", { class: "part" });
-    this.all = element("div", { class: "all" }, this.part);
+    this.part = element("div", { class: "part", role: "presentation" });
+    this.all = element("div", { class: "all", role: "presentation" }, this.part);
     this.rows = element("div", { class: "rows", tabindex: "0", role: "tree", id: `rows-${name}`,
       "aria-label": title, onscroll: () => this.draw(), onkeydown: (event) => this.onKey(event),
       onclick: (event) => this.onClick(event) }, this.all);
@@ -188,7 +188,8 @@ class Pane {
     const triangle = fold === null ? " " : fold ? "▾" : "▸";
     const selected = mark === "own" ? ' aria-selected="true"' : "";
     return `<div class="${all}" role="treeitem" id="${this.name}-${i}" data-i="${i}"` +
-      ` data-row="${this.visible[i].row}" aria-level="${level}"${expanded}${selected}>` +
+      ` data-row="${this.visible[i].row}" aria-level="${level}" aria-posinset="${i + 1}"` +
+      ` aria-setsize="${this.visible.length}"${expanded}${selected}>` +
       `<span class="sign">${signs[mark] || ""}</span><span class="fold">${triangle}</span>` +
       `${code}</div>`;
   }
