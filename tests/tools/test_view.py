@@ -149,7 +149,8 @@ def test_figures_of_lines_and_functions(shown):
     _, _, data, path = shown
     lines = {line: figures for file, line, *figures in data["lines"] if file == str(path)}
     (count, flops, moved), *_ = lines[line_of("jnp.tanh")]
-    assert (count, flops) == (3, 5 * (2 * 2 * 4 * 4 + 2 * 4))  # the call of the rule computes none
+    assert count == 3 + 5  # with the constants and returns of the rule that it calls
+    assert flops == 5 * (2 * 2 * 4 * 4 + 2 * 4)
     assert moved == 5 * 4 * ((8 + 16 + 8) + (8 + 8))
     stored = data["stored"]
     assert stored["bytes"] == 4 * (5 * 8 + 5 * 8)  # the carries and what tanh gave
@@ -252,6 +253,33 @@ def test_colours_leave_the_text_as_it_is():
     rows = coloured_ir(text)
     assert [plain(row) for row in rows] == text.split("\n")
     assert '<span class="nv">%0</span>:' in rows[2]
+
+
+def test_ops_of_a_library_have_the_line_that_calls_their_function():
+    def f(x):
+        y = jax.nn.relu(x)
+        return jnp.sum(y)
+
+    stages = read_stages(pb.trace(f)(jnp.ones(3)), None)
+    first = stages.listings[0]
+    (call,) = [i for i, op in enumerate(first.ops) if op.callee and op.places]
+    (maximum,) = [i for i, op in enumerate(first.ops) if op.name == "stablehlo.maximum"]
+    assert first.ops[maximum].places == ()
+    lines = first.lines(first)
+    assert lines[maximum] == lines[call] != ()
+    for listing in stages.listings[1:]:
+        made = [i for i, op in enumerate(listing.ops) if op.origins.get("program") == [maximum]]
+        assert {listing.lines(first)[i] for i in made} == {lines[call]}
+
+
+def test_a_function_that_two_lines_call_has_no_line_of_calls():
+    def f(x):
+        y = jax.nn.relu(x)
+        return jnp.sum(jax.nn.relu(y) * y)
+
+    first = read_stages(pb.trace(f)(jnp.ones(3)), None).listings[0]
+    (maximum,) = [i for i, op in enumerate(first.ops) if op.name == "stablehlo.maximum"]
+    assert first.lines(first)[maximum] == ()
 
 
 def test_node_data_for_model_explorer(shown):

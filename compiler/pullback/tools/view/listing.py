@@ -86,14 +86,44 @@ class Listing:
     def lines(self, program: Listing) -> list[tuple[Frame, ...]]:
         """Return the lines of each op; an op without one has those of what it was made of.
 
-        Lines of installed packages that only call the innermost one are left out.
+        Failing that, it has the line of the calls of its function, where that is one. Lines of
+        installed packages that only call the innermost one are left out.
+
+        Args:
+          program: the listing of the first stage.
         """
-        found = []
-        for op in self.ops:
-            origins = (program.ops[i].places for i in op.origins.get(program.stage, ()))
-            lines = op.places or next(filter(None, origins), ())
-            own = (f for i, f in enumerate(lines) if i == 0 or not _is_installed(f[0]))
-            found.append(tuple(own))
+        return [self._lines_of(number, program) for number in range(len(self.ops))]
+
+    def _lines_of(self, number: int, program: Listing) -> tuple[Frame, ...]:
+        op = self.ops[number]
+        if op.places:
+            own = (f for i, f in enumerate(op.places) if i == 0 or not _is_installed(f[0]))
+            return tuple(own)
+        if self is program:
+            return self._lines_of_calls(op.function)
+        origins = op.origins.get(program.stage, ())
+        return next(filter(None, (program._lines_of(each, program) for each in origins)), ())
+
+    def _lines_of_calls(self, function: str) -> tuple[Frame, ...]:
+        """Return the lines of the ops that call a function or have it as a rule, if they agree."""
+        if function not in self._called_at:
+            self._called_at[function] = ()  # for a function that calls itself
+            calls = self._calls.get(function, ())
+            found = {self._lines_of(number, self) for number in calls} - {()}
+            self._called_at[function] = found.pop() if len(found) == 1 else ()
+        return self._called_at[function]
+
+    @functools.cached_property
+    def _called_at(self) -> dict[str, tuple[Frame, ...]]:
+        return {}
+
+    @functools.cached_property
+    def _calls(self) -> dict[str, list[int]]:
+        """The ops that call each function, or have it as a rule."""
+        found: dict[str, list[int]] = {}
+        for number, op in enumerate(self.ops):
+            for name in {op.callee, *(op.rules or {}).values()} - {None}:
+                found.setdefault(str(name), []).append(number)
         return found
 
 

@@ -528,15 +528,18 @@ const opList = (title, ids) => {
   return element("div", {}, element("h3", {}, `${title} (${sorted.length})`), list);
 };
 
+/** A table of texts and links; a column without a number in its first row is one of words. */
 const table = (heads, rows) => {
+  const kinds = heads.map((_, i) => {
+    const cell = rows.length ? rows[0][i] : "";
+    return { class: typeof cell !== "string" || !/^[\d.,?-]/.test(cell) ? "word" : "number" };
+  });
   const body = element("tbody");
   for (const row of rows) {
-    body.append(element("tr", {}, ...row.map((cell) =>
-      element("td", typeof cell === "string" && !/^[\d.,?-]/.test(cell) ? { class: "word" } : {},
-        cell))));
+    body.append(element("tr", {}, ...row.map((cell, i) => element("td", kinds[i], cell))));
   }
-  const head = element("thead", {}, element("tr", {}, ...heads.map((each) =>
-    element("th", { scope: "col" }, each))));
+  const head = element("thead", {}, element("tr", {}, ...heads.map((each, i) =>
+    element("th", { scope: "col", ...kinds[i] }, each))));
   return element("table", {}, head, body);
 };
 
