@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -22,6 +23,8 @@ from click.testing import CliRunner
 import pullback
 import pullback_runtime
 from pullback import errors as compiler_errors
+from pullback.autodiff import registry
+from pullback.autodiff.batch_rules import BATCHES
 from pullback.files import errors as artifact_errors
 from pullback_cli import main
 from pullback_runtime import _container as container, _errors as runtime_errors
@@ -202,11 +205,21 @@ RUN = re.compile(r"```(python|sh|mlir)\n(.*?)```(?:\n\n```(text|mlir)\n(.*?)```)
 """A block of code, and the one behind it with what it prints."""
 
 
+def printed_by_command(line: str) -> str:
+    """What a command prints; the rules that it registers are forgotten."""
+    registry.load_all()
+    tables = (registry.RULES, registry.NONDIFFERENTIABLE, registry._ZERO_IN, BATCHES)
+    with contextlib.ExitStack() as forgetting:
+        for table in tables:
+            forgetting.enter_context(mock.patch.dict(table))
+        return CliRunner().invoke(main, shlex.split(line)[1:]).output
+
+
 def printed(language: str, code: str, names: dict[str, Any]) -> str:
     """What a block of Python prints, or lines of the shell, each a `pullback` command."""
     if language == "sh":
         lines = code.replace("\\\n", " ").splitlines()
-        return "".join(CliRunner().invoke(main, shlex.split(line)[1:]).output for line in lines)
+        return "".join(map(printed_by_command, lines))
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(compile(code, "a page of docs", "exec"), names)
     return out.getvalue()
@@ -233,6 +246,7 @@ def test_a_page_is_a_program_that_prints_what_it_shows(name: str, monkeypatch, t
     assert sum(how == "text" for _, _, how, _ in found) == PAGES[name].count("```text\n")
     for language, code, how, text in found:
         if file := re.match(r"(?:#|//) (\w+\.\w+)\n", code):
+            assert not text, f"words between {file[1]} and the block behind it"
             (tmp_path / file[1]).write_text(code)
         elif language == "python" or text:
             output = printed(language, code, names)
