@@ -13,7 +13,7 @@ TOLERANCE = 1e-3
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", type=click.Path())
 @click.option("--args", "arguments", help="Argument types of the target, such as 'f32[8,128]'.")
 @entry_option("--entry", "--entry-name")
 @sizes_option

@@ -31,7 +31,7 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", type=click.Path())
 @click.option("--jvp", is_flag=True, help="(args, tangents) -> (results, tangents).")
 @click.option("--vjp", is_flag=True, help="(args, cotangents) -> (results, cotangents).")
 @click.option("--grad", is_flag=True, help="(args) -> gradients of a scalar result.")

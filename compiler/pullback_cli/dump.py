@@ -29,7 +29,7 @@ def _parse_constants(context: Any, parameter: Any, text: str | None) -> int | st
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", type=click.Path())
 @click.option("--args", "arguments", help="Argument types, such as 'f32[8,128], i32[8]'.")
 @entry_option("--entry", "--entry-name")
 @click.option(

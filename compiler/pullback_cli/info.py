@@ -11,7 +11,7 @@ from pullback_cli.options import allow_custom_calls_option, entry_option
 
 
 @click.command()
-@click.argument("file")
+@click.argument("file", type=click.Path())
 @entry_option("--entry", "--entry-name")
 @allow_custom_calls_option
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")

@@ -35,14 +35,14 @@ class OptCommand(click.Command):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return options and passes that begin so."""
         found = super().shell_complete(ctx, incomplete)
-        if incomplete.startswith("-"):
-            word = incomplete.lstrip("-")
-            found += [
-                CompletionItem(f"--{name}", help=text)
-                for name, text in described_passes().items()
-                if name.startswith(word)
-            ]
-        return found
+        passes = _passes(ctx, None, incomplete.lstrip("-")) if incomplete.startswith("-") else []
+        return found + [CompletionItem(f"--{each.value}", help=each.help) for each in passes]
+
+
+def _passes(_: Any, __: Any, incomplete: str) -> list[CompletionItem]:
+    """Return the passes whose names begin so."""
+    known = described_passes().items()
+    return [CompletionItem(name, help=text) for name, text in known if name.startswith(incomplete)]
 
 
 def _rewritten(arg: str, known: Mapping[str, click.Parameter]) -> list[str]:
@@ -67,18 +67,33 @@ def _rewritten(arg: str, known: Mapping[str, click.Parameter]) -> list[str]:
     epilog="Every pass is a flag as well, run in the order given: --inline-calls --cse "
     '--jvp="entry=main wrt=0". --list-passes lists them. One dash does as well as two.',
 )
-@click.argument("file", default="-")
-@click.option("-o", "output", default="-", metavar="FILE", help="Write here; '-' is stdout.")
+@click.argument("file", default="-", type=click.Path())
+@click.option(
+    "-o",
+    "output",
+    default="-",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write here; '-' is stdout.",
+)
 @click.option(
     "--pass-pipeline", metavar="TEXT", help="Run builtin.module(first,second{key=value})."
 )
-@click.option("-p", "passes", multiple=True, metavar="TEXT", help="Run these passes; repeatable.")
+@click.option(
+    "-p",
+    "passes",
+    multiple=True,
+    metavar="TEXT",
+    shell_complete=_passes,
+    help="Run these passes; repeatable.",
+)
 @load_rules_option
 @click.option(
     "--load-pass-plugin",
     "pass_plugins",
     multiple=True,
     metavar="PLACE",
+    type=click.Path(),
     help="Import passes from path/file.py or package.module; repeatable.",
 )
 @flag("--allow-unregistered-dialect", "Take ops, types and attributes of unknown dialects.")
@@ -94,7 +109,12 @@ def _rewritten(arg: str, known: Mapping[str, click.Parameter]) -> list[str]:
 @flag("--mlir-print-ir-after-change", "Print after each pass that changed something.")
 @flag("--mlir-print-ir-after-failure", "Print after a pass that failed.")
 @flag("--mlir-print-ir-module-scope", "Print the module, not one function. This is always so.")
-@click.option("--mlir-print-ir-tree-dir", metavar="DIR", help="Print after each pass, to files.")
+@click.option(
+    "--mlir-print-ir-tree-dir",
+    metavar="DIR",
+    type=click.Path(),
+    help="Print after each pass, to files.",
+)
 @flag("--mlir-timing", "Print how long each pass took.")
 @flag("--mlir-pass-statistics", "Print how many ops of each kind each pass adds and takes away.")
 @click.option(
@@ -114,12 +134,14 @@ def _rewritten(arg: str, known: Mapping[str, click.Parameter]) -> list[str]:
     "--mlir-generate-reproducer",
     "reproducer",
     metavar="FILE",
+    type=click.Path(),
     help="Write the module and the pipeline to FILE, and run it.",
 )
 @click.option(
     "--mlir-pass-pipeline-crash-reproducer",
     "crash_reproducer",
     metavar="FILE",
+    type=click.Path(),
     help="Write them to FILE if the pipeline fails.",
 )
 @flag("--run-reproducer", "Run the pipeline that the input file holds.")

@@ -85,5 +85,6 @@ load_rules_option = click.option(
     "plugins",
     multiple=True,
     metavar="PLACE",
+    type=click.Path(),
     help="Import derivative rules from path/file.py or package.module; repeatable.",
 )

@@ -11,7 +11,7 @@ from pullback_cli.options import flag
 
 
 @click.command()
-@click.argument("file")
+@click.argument("file", type=click.Path())
 @click.option(
     "--test",
     "command",
@@ -27,7 +27,14 @@ from pullback_cli.options import flag
     help="Stop then, with the smallest module so far.",
 )
 @flag("--allow-unregistered-dialect", "Take ops, types and attributes of unknown dialects.")
-@click.option("-o", "--output", default="-", metavar="FILE", help="Write here; '-' is stdout.")
+@click.option(
+    "-o",
+    "--output",
+    default="-",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write here; '-' is stdout.",
+)
 def reduce(**given: Any) -> None:
     """Find the smallest module for which COMMAND still fails, from that in FILE.
 

@@ -12,7 +12,7 @@ from pullback_cli.options import Tolerance, allow_custom_calls_option, entry_opt
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", type=click.Path())
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
 @entry_option("--entry", "--entry-name")
 @sizes_option

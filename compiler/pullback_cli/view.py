@@ -17,7 +17,7 @@ from pullback_cli.options import (
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", type=click.Path())
 @click.option("--args", "arguments", help="Argument types, such as 'f32[8,128], i32[8]'.")
 @entry_option("--entry", "--entry-name")
 @click.option(

@@ -32,14 +32,19 @@ import sys
 from click.shell_completion import ShellComplete
 from pullback_cli import main
 
-def completed(*words):
+def found(*words):
     complete = ShellComplete(main, {}, "pullback", "_PULLBACK_COMPLETE")
-    return {item.value for item in complete.get_completions(list(words[:-1]), words[-1])}
+    return complete.get_completions(list(words[:-1]), words[-1])
+
+def completed(*words):
+    return {item.value for item in found(*words)}
 
 main(["--help"], standalone_mode=False)
 assert {"derive", "dump"} == completed("d")
 assert "--find-nan" in completed("run", "--f")
 assert {"--mlir-timing", "--inline-calls", "--to-stablehlo"} <= completed("opt", "-")
+assert completed("opt", "-p", "inl") == {"inline-calls"}
+assert {item.type for item in [*found("derive", "mod"), *found("opt", "-o", "mod")]} == {"file"}
 imported = {name.partition(".")[0] for name in sys.modules}
 assert imported.isdisjoint({"jax", "jaxlib", "numpy", "pullback", "pullback_runtime", "rich"})
 """
