@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from pullback.passes import PASSES
 from pullback.passes.base import Pass, default_of, format_option, option_name
 from pullback.passes.pipelines import PIPELINES, load_pass
-from pullback.tools.cli import main
+from pullback_cli import main
 
 LIT_TESTS = Path(__file__).parents[2] / "lit_tests" / "passes"
 

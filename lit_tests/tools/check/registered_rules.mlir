@@ -6,6 +6,7 @@
 // CHECK: ok   acme_sine: jvp, value, vjp, types, linearity, duality, batch
 // CHECK: FAIL acme_negative vjp: the rule gives
 // CHECK: rule: the rule registered for `acme.negative`
+// CHECK: call: {{.*}}registered_rules.mlir:{{[0-9]+}}:8
 // CHECK-NOT: quantize
 // CHECK: checks of rules, 2 failed
 
