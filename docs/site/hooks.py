@@ -45,6 +45,9 @@ FETCHED = re.compile(
 )
 """An element of a page that a browser fetches from elsewhere."""
 
+LABEL = re.compile(r"^- \(((\w+)_c\d+)\)", re.M)
+"""The label of a constraint of the dialect, of which a lit test has modules that break it."""
+
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
 
 
@@ -56,7 +59,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         content = nbformat.writes(notebooks.notebook(name))
         files.append(File.generated(config, f"notebooks/{name}.ipynb", content=content))
     pages = {each.src_uri: each.content_string for each in files.documentation_pages()}
-    waiting = [*pages, *SHOWN]
+    waiting = [*pages, *SHOWN, *map(_page_of, (ROOT / "lit_tests/dialect").glob("*/invalid.mlir"))]
     while waiting:
         name = waiting.pop()
         if name not in pages:
@@ -82,6 +85,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         title, _, rest = markdown.partition("\n")
         file = f"notebooks/{name.removesuffix('.md')}.ipynb"
         markdown = f"{title}\n\nThis page is a [notebook]({file}), too.\n{rest}"
+    if name == "dialect.md":
+        markdown = LABEL.sub(r"- ([\1](../lit_tests/dialect/\2/invalid.mlir))", markdown)
     if name == "errors.md":
         markdown += raised.report()
     linked = LINK.sub(lambda link: _target(name, link[1]), markdown)
@@ -129,6 +134,10 @@ def _target(name: str, link: str) -> str:
     else:
         return link  # the link check of MkDocs tells
     return posixpath.relpath(place, posixpath.dirname(name) or ".")
+
+
+def _page_of(file: Path) -> str:
+    return f"source/{file.relative_to(ROOT)}.md"
 
 
 def _source(name: str) -> str:
