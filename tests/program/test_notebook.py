@@ -36,15 +36,22 @@ def test_a_program_links_calls_and_rules(program):
     links, ids = re.findall(r'href="#([^"]*)"', shown), re.findall(r'id="([^"]*)"', shown)
     assert set(links) <= set(ids)
     assert len(ids) == len(set(ids))
-    (rule,) = {link for link in links if link.endswith("bounded.jvp")}
+    (rule,) = set(re.findall(r'<a href="#([^"]*)">@bounded\.jvp</a>', shown))
     row = re.search(rf'<span id="([^"]*)">[^\n]*href="#{re.escape(rule)}"[^\n]*', shown)
     assert "pullback.custom_jvp_call" in row[0]
-    back = re.search(r'@bounded.jvp</code> <a href="#([^"]*)"', shown)
+    back = re.search(r"<code>@bounded\.jvp</code> <a href=\"#([^\"]*)\"", shown)
     assert back[1] == row[1]
     assert shown.count("<details open>") == 1
     assert "stage_rules()" not in shown
     assert "stage_rules()" in program._repr_html_()
     assert repr(program) in plain(shown)
+
+
+def test_names_that_mlir_quotes_are_links_too():
+    shown = pb.trace(lambda x: jax.jit(lambda x: x * jnp.exp(x))(x) + 1)(1.0)._repr_html_()
+    (link,) = re.findall(r'<a href="#([^"]*)">@"&lt;lambda&gt;"</a>', shown)
+    assert f'id="{link}"' in shown
+    assert "<code>@&quot;&lt;lambda&gt;&quot;</code>" in shown
 
 
 def test_two_outputs_share_no_anchor(program):
@@ -56,12 +63,13 @@ def test_a_long_program_is_cut():
     def long(x):
         for _ in range(MOST_ROWS):
             x = jnp.sin(x)
-        return x
+        return bounded(x)
 
     program = pb.trace(long)(1.0)
     rows = len(program.asm().splitlines())
     shown = program._repr_html_()
     assert f"{rows - MOST_ROWS} more rows" in shown
+    assert set(re.findall(r'href="#([^"]*)"', shown)) <= set(re.findall(r'id="([^"]*)"', shown))
     assert plain(shown).count("stablehlo.sine") < MOST_ROWS
 
 

@@ -310,12 +310,16 @@ def test_ops_in_a_region_of_a_region_have_no_node(shown):
             assert own == [*range(len(own))]
 
 
-def test_model_explorer_is_asked_for(pullback_command, model, monkeypatch):
+def test_what_shows_pages_is_asked_for(pullback_command, model, monkeypatch):
     monkeypatch.setitem(sys.modules, "model_explorer", None)
     result = pullback_command("view", f"{model}:scalar", "--explorer")
     assert result.exit_code == 2
     assert "--explorer wants Model Explorer, which is not installed" in result.stderr
     assert "pip install 'pullback[explorer]'" in result.stderr
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    none = pullback_command("view", f"{model}:scalar")
+    assert none.exit_code == 2
+    assert "no browser opens here; the page is " in none.stderr
     both = pullback_command("view", f"{model}:scalar", "--explorer", "-o", "page.html")
     assert "--explorer serves pages and writes none" in both.stderr
 

@@ -27,8 +27,8 @@ STYLE = """<style>
 .pullback .kt, .pullback .c1 { color: var(--jp-mirror-editor-comment-color, #4d6470); }
 </style>"""
 
-_FUNCTION = re.compile(r"^  func\.func (?:public |private )?@([\w$.-]+)")
-_SYMBOL = re.compile(r'<span class="nf">@([\w$.-]+)</span>')
+_FUNCTION = re.compile(r"^  func\.func (?:public |private )?(@(?:[\w$.-]+|\"[^\"]*\"))")
+_SYMBOL = re.compile(r'(<span class="nf">(@[^<]*)</span>)')
 
 
 def page(*parts: str) -> str:
@@ -58,36 +58,35 @@ def folded_module(text: str) -> str:
     each function has a link to the first row that names it.
     """
     rows = text.splitlines()
-    names = {found[1]: i for i, row in enumerate(rows) if (found := _FUNCTION.match(row))}
-    page_id = secrets.token_hex(4)  # an anchor is one of all outputs of a notebook
-    shown, users = _linked(rows[:MOST_ROWS], names, f"pullback-{page_id}")
-    ends = [*list(names.values())[1:], len(rows)]
+    every = {found[1]: i for i, row in enumerate(rows) if (found := _FUNCTION.match(row))}
+    starts = {name: i for name, i in every.items() if i < MOST_ROWS}
+    prefix = f"pullback-{secrets.token_hex(4)}"  # an anchor is one of all outputs of a notebook
+    shown, users = _linked(rows[:MOST_ROWS], starts, prefix)
+    ends = [*list(starts.values())[1:], MOST_ROWS]
     parts: list[str] = []
-    for (name, start), end in zip(names.items(), ends, strict=True):
-        if start >= MOST_ROWS:
-            break
+    for (name, start), end in zip(starts.items(), ends, strict=True):
         used = f' <a href="#{users[name]}">its first use</a>' if name in users else ""
         body = "\n".join(shown[start:end])
-        anchored = f'<pre id="pullback-{page_id}-{name}">{body}</pre>'
-        summary = f"<code>@{html.escape(name)}</code>{used}"
-        parts.append(fold(summary, anchored, is_open=not parts))
+        summary = f"<code>{html.escape(name)}</code>{used}"
+        parts.append(
+            fold(summary, f'<pre id="{prefix}-at-{start}">{body}</pre>', is_open=not parts)
+        )
     if len(rows) > MOST_ROWS:
         parts.append(f"<p>{len(rows) - MOST_ROWS} more rows: print it</p>")
     return "".join(parts)
 
 
 def _linked(
-    rows: Sequence[str], names: dict[str, int], prefix: str
+    rows: Sequence[str], starts: dict[str, int], prefix: str
 ) -> tuple[list[str], dict[str, str]]:
     """Return rows as HTML with links, and the anchor of the first row that uses each function."""
     users: dict[str, str] = {}
     shown = []
     for i, row in enumerate(coloured_ir("\n".join(rows))):
-        for name in _SYMBOL.findall(row):
-            if names.get(name, i) != i:  # a function, and not in its own first row
+        for span, symbol in set(_SYMBOL.findall(row)):
+            name = html.unescape(symbol)
+            if starts.get(name, i) != i:  # a function, and not in its own first row
                 users.setdefault(name, f"{prefix}-row-{i}")
-                row = row.replace(
-                    f'<span class="nf">@{name}</span>', f'<a href="#{prefix}-{name}">@{name}</a>'
-                )
+                row = row.replace(span, f'<a href="#{prefix}-at-{starts[name]}">{symbol}</a>')
         shown.append(f'<span id="{prefix}-row-{i}">{row}</span>')
     return shown, users

@@ -16,6 +16,8 @@ const element = (name, attributes = {}, ...children) => {
   made.append(...children);
   return made;
 };
+const plainText = (html) => html.replace(/<[^>]*>/g, "").replace(/&lt;/g, "<")
+  .replace(/&gt;/g, ">").replace(/&quot;/g, '"').replace(/&#39;/g, "'").replace(/&amp;/g, "&");
 const size = (n, units) => {
   let unit = 0;
   while (n >= 1000 && unit < units.length - 1) [n, unit] = [n / 1000, unit + 1];
@@ -63,7 +65,7 @@ const functionName = new Map();
 for (const [id] of data.functions) {
   const stage = data.stages[ops[id].stage];
   const found = /class="nf">(@[^<]*)</.exec(stage.rows[ops[id].start]);
-  functionName.set(id, found ? found[1] : "@?");
+  functionName.set(id, found ? plainText(found[1]) : "@?");
 }
 const ruleOf = new Map(); // op -> the rule whose call it is
 data.rules.forEach((rule, number) => rule.calls.forEach((call) => ruleOf.set(call, number)));
@@ -244,10 +246,7 @@ class Pane {
     this.redraw();
   }
 
-  text(row) {
-    return this.html(row).replace(/<[^>]*>/g, "").replace(/&lt;/g, "<").replace(/&gt;/g, ">")
-      .replace(/&quot;/g, '"').replace(/&#39;/g, "'").replace(/&amp;/g, "&");
-  }
+  text(row) { return plainText(this.html(row)); }
 }
 
 /** A module: functions, loops and calls fold. */
