@@ -1419,4 +1419,34 @@ CHECKS = (
 )
 
 
-MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS + NANS + CHECKS
+PLUGINS = "tests/test_plugins.py::test_"
+REDUCE = "tests/tools/test_reduce.py::test_"
+TOOLS = (
+    Mutant(
+        "rules/custom_calls.py",
+        'rule = RULES.get(f"{_CALL} @{target}")',
+        "rule = None",
+        (f"{PLUGINS}a_rule_for_the_custom_calls_of_one_target",),
+    ),
+    Mutant(
+        "passes/plugins.py",
+        "if point.name in found and found[point.name] != point:",
+        "if False:",
+        (f"{PLUGINS}a_broken_plug_in_is_one_error",),
+    ),
+    Mutant(
+        "tools/reduction.py",
+        "                edit(candidate)\n            verify_module(candidate)",
+        "                edit(candidate)",
+        (f"{REDUCE}each_module_that_is_tried_is_valid_and_the_same_each_time",),
+    ),
+    Mutant(
+        "tools/reduction.py",
+        "    simple_constants,\n    attributes,\n    shapes,",
+        "",
+        (f"{REDUCE}one_op_in_two_hundred_is_found",),
+    ),
+)
+
+
+MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS + NANS + CHECKS + TOOLS

@@ -296,6 +296,14 @@ def test_pass_statistics(run) -> None:
     assert "cse\n  (S)     11 ops before, 11 after\n" in err
 
 
+def test_a_module_that_does_not_survive_a_round_trip(run, monkeypatch) -> None:
+    succeed(run(SOURCE, "-verify-roundtrip"))
+    other = SOURCE.replace("@negate", "@other").encode()
+    monkeypatch.setattr("pullback.tools.module_io._module.to_bytecode", lambda _: other)
+    err = fail(run(SOURCE, "-verify-roundtrip"))
+    assert "error: the module is another one after a round trip through bytecode" in err
+
+
 def test_elide_large_constants(run) -> None:
     source = """
 func.func @main() -> tensor<4xf32> {

@@ -142,8 +142,13 @@ def _options(arguments: dict[str, Any]) -> Options:
             timing=arguments["mlir_timing"],
             statistics=arguments["mlir_pass_statistics"],
             reproducer=arguments["crash_reproducer"],
-            options=tuple(
-                f"{option}={place}" for option, name in loaded.items() for place in arguments[name]
+            options=(
+                *(
+                    f"{option}={each}"
+                    for option, name in loaded.items()
+                    for each in arguments[name]
+                ),
+                *["--allow-unregistered-dialect"] * arguments["allow_unregistered_dialect"],
             ),
         ),
     )
