@@ -92,9 +92,13 @@ def test_the_wheels_have_their_packages_and_nothing_else(wheels):
 
 
 def test_every_source_file_is_in_its_wheel(wheels):
-    for root, package in (("compiler", "pullback"), ("runtime", "pullback_runtime")):
+    for root, package, wheel in (
+        ("compiler", "pullback", "pullback"),
+        ("compiler", "pullback_cli", "pullback"),
+        ("runtime", "pullback_runtime", "pullback_runtime"),
+    ):
         files = (ROOT / root / package).rglob("*.py")
-        assert {str(path.relative_to(ROOT / root)) for path in files} <= names_in(wheels[package])
+        assert {str(path.relative_to(ROOT / root)) for path in files} <= names_in(wheels[wheel])
 
 
 def needed_by(wheel: Path) -> list[str]:
