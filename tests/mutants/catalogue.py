@@ -1418,6 +1418,16 @@ CHECKS = (
     ),
 )
 
+SHOWN = ("tests/tools/test_view.py", "tests/tools/test_dump.py::test_files_have_all_constants")
+VIEWS = (
+    Mutant("ir/costs.py", "2 * count * _contracted(", "count * _contracted(", SHOWN),
+    Mutant("ir/costs.py", "inner *= read_loop(operation).slots or 1", "inner *= 1", SHOWN),
+    Mutant("ir/printed.py", "if not _INSIDE.match(line):", "if True:", SHOWN),
+    Mutant("tools/view/listing.py", "dict.fromkeys(others)", "dict.fromkeys(others[1:])", SHOWN),
+    Mutant("tools/view/listing.py", "(block.arguments)[first:]", "(block.arguments)", SHOWN),
+    Mutant("tools/view/explorer.py", "1 <= op.depth <= DEEPEST", "1 <= op.depth", SHOWN),
+    Mutant("tools/dump.py", "MOST_ELEMENTS if folder is None else None", "MOST_ELEMENTS", SHOWN),
+)
 
 PLUGINS = "tests/test_plugins.py::test_"
 REDUCE = "tests/tools/test_reduce.py::test_"
@@ -1449,4 +1459,4 @@ TOOLS = (
 )
 
 
-MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS + NANS + CHECKS + TOOLS
+MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS + NANS + CHECKS + VIEWS + TOOLS
