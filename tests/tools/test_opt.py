@@ -403,6 +403,15 @@ def test_bad_input(run, source: str | bytes, words: str) -> None:
     assert "Traceback" not in err
 
 
+def test_an_error_shows_its_line_and_a_caret(run) -> None:
+    constant = f"%c = stablehlo.constant dense<[{'1.0, ' * 999}]> : tensor<999xf32>"
+    for body, at in (("\treturn %9 : i32", "%"), (f"{constant} return", "]")):
+        line = f'func.func @"ü"() {{{body} }}'
+        _, shown, caret = fail(run(f"module {{\n{line}\n}}")).splitlines()[:3]
+        assert shown[caret.index("^")] == at
+        assert shown == line or (len(shown) <= 160 and shown in line)
+
+
 def test_what_jax_export_serialised(run) -> None:
     exported = jax.export.export(jax.jit(jnp.sin))(1.0)
     out, _ = succeed(run(bytes(exported.serialize()), "--jvp"))

@@ -52,13 +52,20 @@ class Message:
         return "\n".join(lines)
 
 
+WIDEST = 160
+"""Characters of a line that are shown: the line of a constant can be long."""
+
+
 def _excerpt(source: str, line: int | None, column: int | None) -> list[str]:
     """Return a line of a text, and below it a caret at a column, both counted from 1."""
     lines = source.splitlines()
     if line is None or column is None or not 0 < line <= len(lines):
         return []
-    before = lines[line - 1].encode()[: column - 1].decode(errors="replace")  # MLIR counts bytes
-    return [lines[line - 1], re.sub(r"[^\t]", " ", before) + "^"]
+    text = lines[line - 1]
+    before = text.encode()[: column - 1].decode(errors="replace")  # MLIR counts bytes
+    start = max(0, len(before) - WIDEST // 2) if len(text) > WIDEST else 0
+    shown = text[start : start + WIDEST]
+    return [shown, re.sub(r"[^\t]", " ", before[start:]) + "^"]
 
 
 def messages_of(error: BaseException) -> list[Message]:
