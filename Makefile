@@ -26,7 +26,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test test-all pytest lit quick rule layers test-newer test-newer-all newer-python
 .PHONY: lint types
-.PHONY: bench docs docs-serve notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
+.PHONY: bench bench-quick bench-compare docs docs-serve notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries tpu gpu clean
 .PHONY: as-jax interpreters browser
 
@@ -36,7 +36,7 @@ help:
 	@echo "make quick  one test or more of each area; make rule OP=stablehlo.sine those of one op"
 	@echo "make layers what the first gradient runs through, in functions and files"
 	@echo "make docs   the documentation as a site, in out/site; make docs-serve shows it, make notebooks runs it"
-	@echo "make bench  the benchmarks, side by side with JAX"
+	@echo "make bench | bench-quick | bench-compare BASE=COMMIT   beside JAX, and beside a commit"
 	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see CONTRIBUTING.md"
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
@@ -110,8 +110,18 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
+BASE ?=
 bench: setup
-	@for script in benchmarks/*.py; do echo "== $$script"; $(RUN) $(BIN)/python $$script || exit 1; done
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[bench]"
+	$(RUN) $(BIN)/python benchmarks/report.py run
+	$(RUN) $(BIN)/python benchmarks/report.py page
+
+bench-quick: setup
+	$(RUN) $(BIN)/python benchmarks/report.py run --quick
+
+bench-compare: setup
+	@test -n "$(BASE)" || { echo "set BASE to a commit" >&2; exit 1; }
+	$(RUN) $(BIN)/python benchmarks/report.py compare $(BASE)
 
 # The documentation as a site, in out/site: links are checked, and a warning is an error.
 DOCS := $(VENV)/.docs
@@ -210,7 +220,7 @@ as-jax: setup
 
 interpreters:
 	$(MAKE) setup VENV=$(AS_JAX)
-	$(AS_JAX)/bin/python -m pip install --quiet $(PIP_ARGS) asdex folx quax
+	$(AS_JAX)/bin/python -m pip install --quiet $(PIP_ARGS) asdex folx quax equinox flax
 	JAX_PLATFORMS=cpu $(AS_JAX)/bin/python -m tests.interpreters
 
 # The page of `pullback view` in Debian's Chromium: clicks, keys, and how long it takes to open.

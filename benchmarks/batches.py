@@ -1,24 +1,20 @@
-"""Time to derive per-example gradients, and the gradient of a batch: ours against JAX, in turn.
+"""Time to derive and lower per-example gradients and batches, beside JAX, with cold caches.
 
-    python benchmarks/batches.py [--runs 9] [--only lstm]
+    python benchmarks/batches.py [--runs 5] [--only lstm]
 
-Cold caches; medians, and their ratio (JAX / ours). `vmap of grad` is what a user writes, traced,
-derived, batched and lowered inside `jax.jit`; `program` is the module without that, by
-`pb.trace(f).grad().vmap()`.
+`vmap of grad` and `grad of vmap` are what a user writes, traced, derived, batched and lowered
+inside `jax.jit`; `program` is the module without that, by `pb.trace(f).grad().vmap()`.
 """
 
 from __future__ import annotations
 
-import gc
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import click
 import derive
 import jax
 import jax.numpy as jnp
+from rows import Row, Wanted, benchmark
 
 import pullback as pb
 
@@ -46,40 +42,21 @@ def mean(f: Any, axes: Any) -> Any:
     return lambda *args: jnp.mean(jax.vmap(f, axes)(*args))
 
 
-def measure(case: derive.Case, pair: tuple[Way, Way], runs: int) -> list[float]:
-    """Median milliseconds of (ours, JAX), interleaved; the last argument is batched."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for i in range(runs + 1):
-        for side in (0, 1) if i % 2 else (1, 0):
-            f, args = case.make()
-            axes = (*(None,) * (len(args) - 1), 0)
-            stacked = jax.tree.map(lambda x: jnp.stack([x] * ITEMS), args[-1])
-            jax.clear_caches()
-            gc.collect()
-            start = time.perf_counter()
-            pair[side](f, args, axes, (*args[:-1], stacked))
-            times[side].append((time.perf_counter() - start) * 1e3)
-    return [statistics.median(each[1:]) for each in times]
-
-
-@click.command()
-@click.option("--runs", default=9, show_default=True, help="counted runs of each, after one more")
-@click.option("--only", default="", help="rows whose name contains this")
-def main(runs: int, only: str) -> None:
-    """Derive batches of gradients with pullback and with JAX."""
-    ratios: dict[str, list[float]] = {}
-    print(f"{'':47} {'ours ms':>9} {'jax ms':>9} {'jax/ours':>9}")
+def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
     for case in derive.CASES:
         for way, pair in WAYS.items():
-            name = f"{case.name}, {way}"
-            if only not in name:
-                continue
-            ours, theirs = measure(case, pair, runs)
-            ratios.setdefault(way, []).append(theirs / ours)
-            print(f"{name:47} {ours:9.1f} {theirs:9.1f} {theirs / ours:9.2f}")
-    for way, found in ratios.items():
-        print(f"{'geometric mean, ' + way:67} {statistics.geometric_mean(found):9.2f}")
+            if wanted(name := f"{case.name}, {way}"):
+                both = (lambda side=side: derived(case, side) for side in pair)  # noqa: B023
+                yield Row(name, *derive.fresh(*both, runs, cold=True), family=way)
+
+
+def derived(case: derive.Case, way: Way) -> Callable[[], Any]:
+    """Make a function whose last argument is a batch; return what is timed."""
+    f, args = case.make()
+    axes = (*(None,) * (len(args) - 1), 0)
+    stacked = jax.tree.map(lambda x: jnp.stack([x] * ITEMS), args[-1])
+    return lambda: way(f, args, axes, (*args[:-1], stacked))
 
 
 if __name__ == "__main__":
-    main()
+    benchmark(rows, runs=5)()

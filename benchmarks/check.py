@@ -1,20 +1,18 @@
-"""Time checks of rules: `pullback check` of one small rule, and 50 rules in one process.
+"""Time of `pullback check` of one small rule, and of 50 rules in one process.
 
-    python benchmarks/check.py [--rules 50]
+    python benchmarks/check.py [--only shell]
 
-The aims are 3 seconds and a minute. JAX has nothing like it: `jax.test_util.check_grads` of each of
-the same functions, to the same order, stands beside it.
+JAX has nothing like it: `jax.test_util.check_grads` of each of the same functions, to the same
+order, stands beside the 50 rules.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.test_util import check_grads
+from rows import Row, Wanted, benchmark
 
 from pullback.testing import check_rules
 
+RULES = 50
 RULE = """
 import jax, jax.numpy as jnp, numpy as np
 f = jax.custom_jvp(jnp.sin)
@@ -48,29 +48,25 @@ def seconds(run: Callable[[], Any]) -> float:
 
 
 def from_the_shell() -> float:
-    """The median of three runs of `pullback check`."""
+    """The time of a `pullback check`."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "rules.py").write_text(RULE)
         command = [sys.executable, "-m", "pullback", "check", f"{folder}/rules.py:f"]
-        return statistics.median(
-            seconds(lambda: subprocess.run(command, check=True, capture_output=True))
-            for _ in range(3)
+        return seconds(lambda: subprocess.run(command, check=True, capture_output=True))
+
+
+def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
+    if wanted("a small rule, from the shell"):
+        ours = [from_the_shell() for _ in range(runs)]
+        yield Row("a small rule, from the shell", ours, [1.0] * runs, "s", peer="a second", aim=3.0)
+    if wanted(f"{RULES} rules"):
+        rules, x = [rule(1 + i / 100) for i in range(RULES)], np.array([0.3, 0.5, 0.7], np.float32)
+        ours = seconds(lambda: check_rules(lambda x: sum(f(x) for f in rules), x, order=2))
+        theirs = seconds(
+            lambda: [check_grads(f, (x,), 2, modes="rev", rtol=0.1, atol=0.1) for f in rules]
         )
-
-
-def main() -> None:
-    """Prints the seconds, and the ratio to JAX's check."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rules", type=int, default=50)
-    count = parser.parse_args().rules
-    print(f"one small rule from the shell, second order: {from_the_shell():.1f} s")
-    rules, x = [rule(1 + i / 100) for i in range(count)], np.array([0.3, 0.5, 0.7], np.float32)
-    ours = seconds(lambda: check_rules(lambda x: sum(f(x) for f in rules), x, order=2))
-    theirs = seconds(
-        lambda: [check_grads(f, (x,), 2, modes="rev", rtol=0.1, atol=0.1) for f in rules]
-    )
-    print(f"{count} rules: {ours:.0f} s; check_grads {theirs:.0f} s, ratio {ours / theirs:.1f}")
+        yield Row(f"{RULES} rules", [ours], [theirs], "s", peer="jax.test_util.check_grads")
 
 
 if __name__ == "__main__":
-    main()
+    benchmark(rows, runs=3)()

@@ -1,31 +1,28 @@
-"""Time to derive a gradient: ours against `jax.jit(jax.grad(f)).lower`, side by side.
+"""Time to trace, derive and lower gradients, beside `jax.jit(jax.grad(f)).lower`.
 
-    python benchmarks/derive.py [--runs 9] [--only transformer] [--kept]
+    python benchmarks/derive.py [--runs 5] [--only transformer]
 
-Each row traces, lowers and differentiates a fresh function, interleaved with JAX doing the same,
-and prints medians and their ratio (JAX / ours: above 1 we are faster). *Cold* clears JAX's caches
-before every run; *warm* keeps them, but the function is new each time. The passes `vjp` and `jvp`
-alone are timed on straight-line functions. `--kept` takes small functions instead that are full of
-JAX's own derivative rules (linear algebra, special functions, solvers), each of which is staged for
-itself.
+Each row takes a fresh function. *Cold* clears JAX's caches before every run; *warm* keeps them,
+but the function is new each time. The pass `vjp` alone stands beside `jvp`, on straight-line code.
+The last functions are full of JAX's own derivative rules (linear algebra, special functions,
+solvers), each of which is staged for itself.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import click
 import jax
 import jax.experimental.ode
 import jax.numpy as jnp
 import jax.scipy
 import numpy as np
+from rows import Row, Wanted, benchmark
 
 import pullback as pb
 from pullback._jax import ir
@@ -286,32 +283,47 @@ def derive_jax(f: Function, args: tuple[Any, ...], order: int) -> Any:
     return jax.jit(second).lower(args[0], args[1:], args[0])
 
 
-def measure(case: Case, order: int, cold: bool, runs: int) -> tuple[float, float]:
-    """Median milliseconds of (ours, JAX), interleaved."""
-    times: dict[Any, list[float]] = {derive_ours: [], derive_jax: []}
+def fresh(
+    ours: Callable[[], Any], theirs: Callable[[], Any], runs: int, cold: bool
+) -> tuple[list[float], list[float]]:
+    """Return milliseconds of what the two make, anew each time; *cold* is without JAX's caches."""
+    times: tuple[list[float], list[float]] = [], []
     for i in range(runs + 1):
-        for derive in (derive_ours, derive_jax) if i % 2 else (derive_jax, derive_ours):
-            f, args = case.make()
+        for side in (0, 1) if i % 2 else (1, 0):
+            timed = (ours, theirs)[side]()
             if cold:
                 jax.clear_caches()
             gc.collect()
             start = time.perf_counter()
-            derive(f, args, order)
-            times[derive].append((time.perf_counter() - start) * 1e3)
-    ours, theirs = (statistics.median(times[d][1:]) for d in (derive_ours, derive_jax))
-    return ours, theirs
+            timed()
+            times[side].append((time.perf_counter() - start) * 1e3)
+    return times[0][1:], times[1][1:]
 
 
-def rows(cases: list[Case], runs: int) -> Iterator[tuple[str, int, str, float, float]]:
-    for case in cases:
-        for order in case.orders:
-            for cold in (True, False):
-                ours, theirs = measure(case, order, cold, runs)
-                yield case.name, order, "cold" if cold else "warm", ours, theirs
+def derived(case: Case, derive: Callable[..., Any], order: int) -> Callable[[], Any]:
+    f, args = case.make()
+    return lambda: derive(f, args, order)
 
 
-def pass_alone(case: Case, runs: int) -> tuple[int, list[float]]:
-    """Ops of the inlined forward function, and microseconds per op of `vjp` and `jvp` on it.
+def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
+    for group, cases in (("", CASES), ("JAX's own rules, ", KEPT)):
+        for case in cases:
+            for order in case.orders:
+                for state in ("cold", "warm"):
+                    family = f"{group}order {order}, {state}"
+                    if wanted(name := f"{case.name}: {family}"):
+                        both = (
+                            lambda side=side: derived(case, side, order)  # noqa: B023
+                            for side in (derive_ours, derive_jax)
+                        )
+                        yield Row(name, *fresh(*both, runs, state == "cold"), family=family)
+        for case in cases:
+            if case.straight and wanted(name := f"{case.name}: a pass alone"):
+                yield Row(name, *pass_alone(case, runs), "us", peer="`jvp` alone, per op")
+
+
+def pass_alone(case: Case, runs: int) -> list[list[float]]:
+    """Return microseconds per op of `vjp` and `jvp` on the inlined forward function.
 
     A run is so short that Python still adapts to the code in the first few.
     """
@@ -325,8 +337,8 @@ def pass_alone(case: Case, runs: int) -> tuple[int, list[float]]:
             module = clone(program.module)
             start = time.perf_counter()
             mode().run(module, program.rules)
-            found.append((time.perf_counter() - start) * 1e6)
-    return ops, [statistics.median(found[1:]) / ops for found in times.values()]
+            found.append((time.perf_counter() - start) * 1e6 / ops)
+    return [found[1:] for found in times.values()]
 
 
 def count_ops(module: Any) -> int:
@@ -342,29 +354,5 @@ def count_ops(module: Any) -> int:
     return count
 
 
-@click.command()
-@click.option("--runs", default=9, show_default=True, help="counted runs of each, after one more")
-@click.option("--only", default="", help="rows whose name contains this")
-@click.option("--kept", is_flag=True, help="functions full of JAX's own derivative rules")
-def main(runs: int, only: str, kept: bool) -> None:
-    """Time to derive first and second order gradients, next to JAX."""
-    cases = [case for case in (KEPT if kept else CASES) if only in case.name]
-    ratios: dict[tuple[int, str], list[float]] = {}
-    print(f"{'case':32} order {'':5} {'ours ms':>9} {'jax ms':>9} {'jax/ours':>9}")
-    for name, order, state, ours, theirs in rows(cases, runs):
-        print(f"{name:32} {order:5} {state:5} {ours:9.1f} {theirs:9.1f} {theirs / ours:9.2f}")
-        ratios.setdefault((order, state), []).append(theirs / ours)
-    straight = [case for case in cases if case.straight]
-    if straight:
-        print(f"\n{'a pass alone, us per op':32} {'ops':>11} {'vjp':>9} {'jvp':>9}")
-    for case in straight:
-        ops, (reverse, forward) = pass_alone(case, runs)
-        print(f"{case.name:32} {ops:11} {reverse:9.1f} {forward:9.1f}")
-    print()
-    for (order, state), values in ratios.items():
-        mean = statistics.geometric_mean(values)
-        print(f"{'geometric mean':32} {order:5} {state:5} {'':9} {'':9} {mean:9.2f}")
-
-
 if __name__ == "__main__":
-    main()
+    benchmark(rows, runs=5)()

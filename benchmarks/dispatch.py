@@ -1,27 +1,28 @@
-"""Per-call cost of a compiled module beside `jax.jit` of the same function.
+"""Cost of a call of a compiled program, beside `jax.jit` of the same function.
 
-Run it with `python benchmarks/dispatch.py`. Both sides are called in turn, many times, on tiny
-arrays, so that dispatch is all there is to measure; the medians and their ratio are printed.
-The target is a ratio of at most 1.05. Rounds are short and taken in turn, so that what else the
-machine does hits both sides; the ratio is the median of the rounds' ratios.
+    python benchmarks/dispatch.py [--runs 200] [--only 50]
+
+Both are called in turn, many times, on tiny arrays, so that dispatch is all there is to measure.
+Rounds are short, so that what else the machine does hits both sides.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from rows import Row, Wanted, benchmark
 
 import pullback
 from pullback_runtime import compile, make_callable
 
 TARGET = 1.05
+COUNT = 100  # calls of a sample
+Call = tuple[Any, tuple[Any, ...]]
 
 
 def one_argument(x: jax.Array) -> jax.Array:
@@ -58,37 +59,19 @@ def as_program(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     return pullback.trace(function)(*args).compile()
 
 
-def time_calls(call: Callable[..., Any], args: tuple[Any, ...], count: int) -> float:
-    """Microseconds per call over `count` calls."""
+def time_calls(call: Callable[..., Any], args: tuple[Any, ...]) -> float:
+    """Microseconds per call."""
     start = time.perf_counter_ns()
-    for _ in range(count):
+    for _ in range(COUNT):
         result = call(*args)
     elapsed = time.perf_counter_ns() - start
     jax.block_until_ready(result)
-    return elapsed / count / 1000
+    return elapsed / COUNT / 1000
 
 
-def compare(
-    ours: tuple[Any, tuple[Any, ...]], theirs: tuple[Any, tuple[Any, ...]], rounds: int, count: int
-) -> tuple[float, float, float]:
-    """Medians of both, and the median of their ratios round by round, called in turn."""
-    for call, args in (ours, theirs):
-        time_calls(call, args, count)
-    gc.disable()
-    pairs = []
-    for index in range(rounds):
-        first, second = (ours, theirs) if index % 2 else (theirs, ours)
-        times = (time_calls(*first, count), time_calls(*second, count))
-        pairs.append(times if index % 2 else times[::-1])
-    gc.enable()
-    mine, other = zip(*pairs, strict=True)
-    ratio = statistics.median(m / o for m, o in pairs)
-    return statistics.median(mine), statistics.median(other), ratio
-
-
-def cases() -> list[tuple[str, tuple[Any, tuple[Any, ...]], tuple[Any, tuple[Any, ...]]]]:
+def cases() -> list[tuple[str, Call, Call]]:
     """Rows of the table: a name, our call and JAX's, each with its arguments."""
-    rows = []
+    found = []
     problems: tuple[tuple[str, Callable[..., Any], tuple[Any, ...]], ...] = (
         ("1 argument", one_argument, (jnp.ones(8),)),
         ("50 arguments in pytrees", fifty_arguments, (parameters(), parameters())),
@@ -96,24 +79,30 @@ def cases() -> list[tuple[str, tuple[Any, tuple[Any, ...]], tuple[Any, tuple[Any
     for name, function, args in problems:
         flat = tuple(jax.tree.leaves(args))
         theirs = jax.jit(function), args
-        rows.append((f"{name}, callable", (as_callable(function, args), args), theirs))
-        rows.append((f"{name}, flat Executable", (as_executable(function, args), flat), theirs))
-        rows.append((f"{name}, Program", (as_program(function, args), args), theirs))
-    return rows
+        found.append((f"{name}, callable", (as_callable(function, args), args), theirs))
+        found.append((f"{name}, flat Executable", (as_executable(function, args), flat), theirs))
+        found.append((f"{name}, Program", (as_program(function, args), args), theirs))
+    return found
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--count", type=int, default=100, help="calls per round")
-    options = parser.parse_args()
-    print(f"jax {jax.__version__}, {jax.devices()[0].platform}, us per call, target {TARGET}x")
-    print(f"{'':42}{'pullback':>10}{'jax.jit':>10}{'ratio':>8}")
+def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
     for name, ours, theirs in cases():
-        mine, other, ratio = compare(ours, theirs, options.rounds, options.count)
-        print(f"{name:42}{mine:10.2f}{other:10.2f}{ratio:8.3f}")
+        if wanted(name):
+            yield Row(name, *compare(ours, theirs, runs), "us", "calls", "jax.jit", TARGET)
+
+
+def compare(ours: Call, theirs: Call, rounds: int) -> tuple[list[float], list[float]]:
+    """Return microseconds per call of both, called in turn."""
+    for call, args in (ours, theirs):
+        time_calls(call, args)
+    gc.disable()
+    times: tuple[list[float], list[float]] = [], []
+    for i in range(rounds):
+        for side in (0, 1) if i % 2 else (1, 0):
+            times[side].append(time_calls(*(ours, theirs)[side]))
+    gc.enable()
+    return times
 
 
 if __name__ == "__main__":
-    main()
+    benchmark(rows, runs=200)()

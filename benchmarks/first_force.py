@@ -1,24 +1,23 @@
-"""From the start of a process to the first force of a small network, next to `import jax` alone.
+"""Time from the start of a process to the first force of a small network, without JAX.
 
-    python benchmarks/first_force.py [--repeats 7] [--python PYTHON] [--plugin PLUGIN.so]
+    python benchmarks/first_force.py [--runs 7]
 
-PYTHON is that of an environment with `./runtime[pjrt]` and without JAX, and PLUGIN an XLA for CPUs;
-by default those that `make runtime-alone` has made. The aim is at most half of the time that a
-process with `import jax, jax.export` takes. Each process is a fresh one, all in turn.
+It stands beside a process that does nothing but `import jax, jax.export`. The environment without
+JAX, and its plug-in, are those that `make runtime-alone` has made.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+from rows import Row, Wanted, benchmark
 
 import pullback as pb
 
@@ -63,39 +62,36 @@ def write(folder: Path) -> None:
     pb.trace(energy)(positions).grad().save(folder / "forces.mlirbc")
 
 
-def seconds(*command: str | Path) -> float:
+def milliseconds(*command: str | Path) -> float:
     """The time that a process takes, from its start to its end."""
     start = time.perf_counter()
     subprocess.run(command, check=True)
-    return time.perf_counter() - start
+    return 1e3 * (time.perf_counter() - start)
 
 
-def main() -> None:
-    """Print medians and ratios; exit with 1 above the limit."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--python", default=ALONE / "bin" / "python")
-    parser.add_argument("--plugin", default=next(ALONE.rglob("*pjrt*.so"), None))
-    options = parser.parse_args()
-    if options.plugin is None:
-        print("skipped: `make runtime-alone` makes an environment without JAX, with a plug-in")
+def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
+    python, plugin = ALONE / "bin" / "python", next(ALONE.rglob("*pjrt*.so"), None)
+    ways = {"load and compile": "load", "machine code": "load_executable"}
+    ways = {name: way for name, way in ways.items() if wanted(name)}
+    if not ways:
         return
-    with tempfile.TemporaryDirectory() as name:
-        write(Path(name))
-        seconds(options.python, "-I", "-c", COMPILE, name, options.plugin)
-        run = [options.python, "-I", "-c", RUN, name, options.plugin]
-        commands = {
-            "import jax, jax.export": [sys.executable, "-c", "import jax, jax.export"],
-            "load and compile": [*run, "load"],
-            "machine code": [*run, "load_executable"],
-        }
-        rounds = [[seconds(*c) for c in commands.values()] for _ in range(options.repeats + 1)]
-    medians = [statistics.median(times) for times in zip(*rounds[1:], strict=True)]
-    for label, median in zip(commands, medians, strict=True):
-        print(f"{label:24}{median * 1e3:7.0f} ms{median / medians[0]:8.2f}")
-    print(f"aim: at most {LIMIT}")
-    sys.exit(max(medians[1:]) > LIMIT * medians[0])
+    if plugin is None:
+        print("left out: `make runtime-alone` makes an environment without JAX", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder))
+        milliseconds(python, "-I", "-c", COMPILE, folder, plugin)
+        for name, way in ways.items():
+            pairs = [
+                (
+                    milliseconds(python, "-I", "-c", RUN, folder, plugin, way),
+                    milliseconds(sys.executable, "-c", "import jax, jax.export"),
+                )
+                for _ in range(runs + 1)
+            ]
+            ours, theirs = zip(*pairs[1:], strict=True)
+            yield Row(name, ours, theirs, peer="import jax, jax.export", aim=LIMIT)
 
 
 if __name__ == "__main__":
-    main()
+    benchmark(rows, runs=7)()

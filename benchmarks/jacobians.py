@@ -1,22 +1,20 @@
-"""Run time of Jacobians, and of maps that are mapped over a basis: ours against JAX, in turn.
+"""Run time of Jacobians, and of linear maps under `jax.vmap`, beside JAX's.
 
     python benchmarks/jacobians.py [--runs 20] [--only vjp]
 
-Both are compiled by XLA for the default backend; medians, and their ratio (ours / JAX).
+Both are compiled by XLA for the default backend.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import click
 import derive
 import jax
 import jax.numpy as jnp
-import numpy as np
 import run
+from rows import Row, Wanted, benchmark, in_turn
 
 import pullback as pb
 
@@ -51,28 +49,22 @@ CASES = {
 }
 
 
-@click.command()
-@click.option("--runs", default=20, show_default=True, help="counted runs of each")
-@click.option("--only", default="", help="rows whose name contains this")
-def main(runs: int, only: str) -> None:
-    """Run time of Jacobians and of mapped maps, next to JAX."""
-    print(f"{'':32} {'ours ms':>9} {'jax ms':>9} {'ours/jax':>9}")
-    ratios, x = [], jax.device_put(derive.array(WIDTH))
+def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
+    x = jax.device_put(derive.array(WIDTH))
     for name, (made, f) in CASES.items():
-        if only not in name:
+        if not wanted(name):
             continue
-        both = {
-            library.__name__: jax.jit(lambda x, m=made, f=f, lib=library: m(lib, f, x))
-            for library in (pb, jax)
-        }
-        mine, other = (jax.tree.leaves(function(x)) for function in both.values())
-        for a, b in zip(mine, other, strict=True):
-            np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3 * float(abs(b).max()))
-        found = run.measure(both, (x,), runs)
-        ratios.append(found["pullback"] / found["jax"])
-        print(f"{name:32} {found['pullback']:9.2f} {found['jax']:9.2f} {ratios[-1]:9.2f}")
-    print(f"{'geometric mean':32} {'':9} {'':9} {statistics.geometric_mean(ratios):9.2f}")
+        ours, theirs = (
+            jax.jit(lambda x, m=made, f=f, lib=library: m(lib, f, x)) for library in (pb, jax)
+        )
+        run.checked(ours(x), theirs(x))
+        times = in_turn(
+            lambda: jax.block_until_ready(ours(x)),  # noqa: B023
+            lambda: jax.block_until_ready(theirs(x)),  # noqa: B023
+            runs,
+        )
+        yield Row(name, *times, family="Jacobians")
 
 
 if __name__ == "__main__":
-    main()
+    benchmark(rows, runs=20)()

@@ -1,29 +1,25 @@
-"""Time to open a saved file, digest checked, against a bare parse of the same file by StableHLO.
+"""Time to open a saved file, beside a bare parse of it by StableHLO.
 
-    python benchmarks/load.py [--runs 51]
+    python benchmarks/load.py [--runs 51] [--only mlp]
 
-All read the file from disk; interleaved, medians, and ratios to the bare parse. `open` is digest,
-layout and parse, `load` is `pullback.load`, which makes a program of the module; `looked at` is
-that, and all that a program leaves for later: trees and types of arguments, constants, variants
-for further platforms. The promise is 1.2 for `load`.
+All read the file from disk. `open` is digest, layout and parse, `load` is `pullback.load`, which
+makes a program of the module; `looked at` is that, and all that a program leaves for later: trees
+and types of arguments, constants, variants for further platforms.
 """
 
 from __future__ import annotations
 
 import functools
-import os
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import derive
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rows import Row, Wanted, benchmark, in_turn
 
 import pullback as pb
 from pullback import _jax
@@ -88,42 +84,28 @@ def bare(path: Path) -> Any:
         return stablehlo.deserialize_portable_artifact(context, path.read_bytes())
 
 
-def whole(path: Path) -> Any:
-    return open_module(path)
-
-
 def looked_at(path: Path) -> Any:
     program = pb.load(path)
     if not isinstance(program, pb.Program):  # of symbols
-        return program.exported()
+        return program.to_exported()
     return [(each.in_avals, tuple(each.constants)) for each in (program, *program.variants)]
 
 
-def measure(path: Path, runs: int) -> list[float]:
-    """Milliseconds to parse the file alone, to open it, to load it, and to look at it."""
-    times: dict[Any, list[float]] = {bare: [], whole: [], pb.load: [], looked_at: []}
-    for i in range(runs + 1):
-        for open_file in list(times)[:: 1 if i % 2 else -1]:
-            start = time.perf_counter()
-            open_file(path)
-            times[open_file].append((time.perf_counter() - start) * 1e3)
-    return [statistics.median(each[1:]) for each in times.values()]
+WAYS = {"open": (open_module, None), "load": (pb.load, 1.2), "looked at": (looked_at, None)}
+"""What is measured beside a bare parse, and the ratio that is promised."""
 
 
-@click.command()
-@click.option("--runs", default=51, show_default=True, help="counted runs of each")
-def main(runs: int) -> None:
-    """Opening saved files, next to a bare parse."""
-    print(f"{'file':24} {'KiB':>8} {'bare ms':>8} {'open':>8} {'load':>8} {'looked at':>10}")
+def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.mlirbc"
         for name, make in CASES.items():
-            path = Path(folder) / "program.mlirbc"
-            make().save(path)
-            parse, *ours = measure(path, runs)
-            size = os.path.getsize(path) / 1024
-            opened, loaded, seen = (each / parse for each in ours)
-            print(f"{name:24} {size:8.0f} {parse:8.2f} {opened:8.2f} {loaded:8.2f} {seen:10.2f}")
+            ways = {w: pair for w, pair in WAYS.items() if wanted(f"{name}: {w}")}
+            if ways:
+                make().save(path)
+            for way, (open_file, aim) in ways.items():
+                times = in_turn(lambda: open_file(path), lambda: bare(path), runs)  # noqa: B023
+                yield Row(f"{name}: {way}", *times, family=way, peer="a bare parse", aim=aim)
 
 
 if __name__ == "__main__":
-    main()
+    benchmark(rows, runs=51)()

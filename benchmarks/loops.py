@@ -1,24 +1,21 @@
-"""Reverse mode of loops over trip counts: time and memory grow linearly at most.
+"""Run time of the gradients of loops of 10 to 10,000 iterations, beside JAX's.
 
-    python benchmarks/loops.py [--runs 5]
+    python benchmarks/loops.py [--runs 5] [--only scan]
 
-Prints, for each kind of loop and trip count n, the run time of the gradient, that time per
-iteration, and the temporary memory of the compiled gradient. The column `jax` is JAX's time where
-it has one: it refuses the reverse mode of a loop whose condition depends on data.
+The times of a kind of loop show that they grow linearly at most. JAX refuses the reverse mode of a
+loop whose condition depends on data: beside it stands a scan of as many iterations.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import click
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from rows import Row, Wanted, benchmark, in_turn
 
 import pullback as pb
 
@@ -94,42 +91,28 @@ def penalty(n: int, library: Any = pb) -> Function:
     return loss
 
 
-def seconds(f: Function, args: tuple[Any, ...], runs: int) -> float:
-    jax.block_until_ready(f(*args))
-    times = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        jax.block_until_ready(f(*args))
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def theirs(loss: Function, args: tuple[Any, ...], runs: int) -> str:
-    try:
-        return f"{seconds(jax.jit(jax.grad(loss)), args, runs) * 1e3:10.3f}"
-    except ValueError:
-        return f"{'refuses':>10}"
-
-
-@click.command()
-@click.option("--runs", default=5, show_default=True, help="counted runs of each")
-@click.option("--most", default=COUNTS[-1], show_default=True, help="largest trip count")
-def main(runs: int, most: int) -> None:
-    """Time and memory of gradients of loops."""
-    print(f"{'loop':10} {'n':>6} {'ours ms':>10} {'jax ms':>10} {'us / step':>10} {'temp KiB':>10}")
+def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
     for make in (scan, fori, bounded, unbounded, penalty):
-        for n in (n for n in COUNTS if n <= most):
-            args = (np.full(WIDTH, 0.5, np.float32), np.ones((n, WIDTH), np.float32))
-            loss = make(n)
-            alike = penalty(n, jax) if make is penalty else loss
-            gradient = pb.trace(loss)(*args).grad().compile()
-            ours = seconds(gradient, args, runs)
-            memory = gradient.memory().temporaries / 1024
-            print(
-                f"{make.__name__:10} {n:6} {ours * 1e3:10.3f} {theirs(alike, args, runs)} "
-                f"{ours / n * 1e6:10.2f} {memory:10.1f}"
-            )
+        for n in COUNTS:
+            name = f"{make.__name__}, {n} iterations"
+            if wanted(name):
+                yield measure(name, make, n, runs)
+
+
+def measure(name: str, make: Callable[..., Function], n: int, runs: int) -> Row:
+    args = (np.full(WIDTH, 0.5, np.float32), np.ones((n, WIDTH), np.float32))
+    loss = make(n)
+    gradient = pb.trace(loss)(*args).grad().compile()
+    refused = make in (bounded, unbounded)
+    alike = jax.jit(jax.grad(scan(n) if refused else penalty(n, jax) if make is penalty else loss))
+    times = in_turn(
+        lambda: jax.block_until_ready(gradient(*args)),
+        lambda: jax.block_until_ready(alike(*args)),
+        runs,
+    )
+    peer = "JAX on a scan" if refused else "JAX"
+    return Row(name, *times, family=make.__name__, peer=peer)
 
 
 if __name__ == "__main__":
-    main()
+    benchmark(rows, runs=5)()

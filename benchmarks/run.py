@@ -1,25 +1,21 @@
-"""Run time and memory of gradients: ours against `jax.jit(jax.grad(f))`, side by side.
+"""Run time and temporary memory of gradients, beside `jax.jit(jax.grad(f))`.
 
     python benchmarks/run.py [--runs 20] [--only lstm]
 
-Both are compiled by XLA for the default backend and called in turn; medians, and their ratio
-(ours / JAX: below 1 we are faster). `temp` is the temporary memory of the compiled gradient,
-ours / JAX.
+Both are compiled by XLA for the default backend.
 """
 
 from __future__ import annotations
 
 import functools
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import click
 import derive
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rows import Row, Wanted, benchmark, in_turn
 
 import pullback as pb
 
@@ -111,39 +107,36 @@ CASES: dict[str, Callable[[], tuple[Function, Any]]] = {
 }
 
 
-def measure(gradients: dict[str, Function], args: Any, runs: int) -> dict[str, float]:
-    times: dict[str, list[float]] = {name: [] for name in gradients}
-    for _ in range(runs + 2):
-        for name, gradient in gradients.items():
-            start = time.perf_counter()
-            jax.block_until_ready(gradient(*args))
-            times[name].append((time.perf_counter() - start) * 1e3)
-    return {name: statistics.median(values[2:]) for name, values in times.items()}
+def temporaries(ours: Any, theirs: Any) -> tuple[float, float]:
+    """Kilobytes of the temporaries of two compiled functions."""
+    size = theirs.memory_analysis().temp_size_in_bytes
+    return ours.memory().temporaries / 1e3, max(size, 1) / 1e3
 
 
-@click.command()
-@click.option("--runs", default=20, show_default=True, help="counted runs of each")
-@click.option("--only", default="", help="rows whose name contains this")
-def main(runs: int, only: str) -> None:
-    """Run time and memory of gradients, next to JAX."""
-    print(f"{'gradient of':24} {'ours ms':>9} {'jax ms':>9} {'ours/jax':>9} {'temp':>6}")
-    ratios = []
+def checked(ours: Any, theirs: Any) -> None:
+    """Fail where two gradients are not the same."""
+    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=2e-3, atol=2e-3 * float(abs(other).max()))
+
+
+def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
     for name, make in CASES.items():
-        if only not in name:
+        if not wanted(name):
             continue
         f, args = make()
         args = jax.device_put(args)
         ours = pb.trace(f)(*args).grad().compile()
         theirs = jax.jit(jax.grad(f)).lower(*args).compile()
-        for mine, other in zip(jax.tree.leaves(ours(*args)), jax.tree.leaves(theirs(*args))):
-            np.testing.assert_allclose(mine, other, rtol=2e-3, atol=2e-3 * float(abs(other).max()))
-        found = measure({"ours": ours, "jax": theirs}, args, runs)
-        ratio = found["ours"] / found["jax"]
-        temp = ours.memory().temporaries / max(theirs.memory_analysis().temp_size_in_bytes, 1)
-        ratios.append(ratio)
-        print(f"{name:24} {found['ours']:9.2f} {found['jax']:9.2f} {ratio:9.2f} {temp:6.2f}")
-    print(f"{'geometric mean':24} {'':9} {'':9} {statistics.geometric_mean(ratios):9.2f}")
+        checked(ours(*args), theirs(*args))
+        times = in_turn(
+            lambda: jax.block_until_ready(ours(*args)),  # noqa: B023
+            lambda: jax.block_until_ready(theirs(*args)),  # noqa: B023
+            runs,
+        )
+        yield Row(name, *times, family="run time")
+        mine, other = temporaries(ours, theirs)
+        yield Row(f"{name}: temporaries", [mine], [other], "kB")
 
 
 if __name__ == "__main__":
-    main()
+    benchmark(rows, runs=20)()

@@ -1,10 +1,10 @@
-"""Peak memory of saving and of loading a model that is one large array, over the array's size.
+"""Peak memory of saving and of loading a model that is one array of a gigabyte, over its size.
 
-    python benchmarks/save_memory.py [--mebibytes 1024]
+    python benchmarks/save_memory.py [--only directly]
 
 The array is closed over directly, in a nested `jax.jit`, and in a `custom_vjp` with its rules. Each
 step runs in a process of its own, that has saved and loaded a small file before. Saving counts the
-model itself. The promise is 1.3.
+model itself.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import jax
 import jax.numpy as jnp
+from rows import Row, Wanted, benchmark
 
 import pullback as pb
 
 COLUMNS = 1 << 8
+SIZE = 1 << 30
 
 
 def directly(weights: Any) -> Callable[..., Any]:
@@ -77,21 +78,20 @@ def elsewhere(*arguments: Any) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-@click.command()
-@click.option("--mebibytes", default=1024, show_default=True, help="size of the array")
-def main(mebibytes: int) -> None:
-    """Peak memory of saving and loading, over the size of the model."""
-    size = mebibytes << 20
-    print(f"{'array closed over':20} {'save':>6} {'load':>6}")
-    for model in MODELS:
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.mlirbc")
-            ratios = [elsewhere(action, model, path, size) for action in ("save", "load")]
-        print(f"{model.replace('_', ' '):20} {ratios[0]:6.2f} {ratios[1]:6.2f}", flush=True)
+def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.mlirbc")
+        for model in MODELS:
+            for action in ("save", "load"):
+                name = f"{model.replace('_', ' ')}: {action}"
+                if wanted(name):  # what was saved last is loaded
+                    peaks = [elsewhere(action, model, path, SIZE) * SIZE / 1e6 for _ in range(runs)]
+                    size = [SIZE / 1e6] * runs
+                    yield Row(name, peaks, size, "MB", action, "the array", 1.3)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
         print(measure(*sys.argv[2:5], int(sys.argv[5])))
     else:
-        main()
+        benchmark(rows, runs=1)()

@@ -1,4 +1,4 @@
-"""Run docs/as_jax.md with asdex, folx and Quax, and time asdex on a file: `make interpreters`."""
+"""Run the pages that use other libraries, and time asdex on a file: `make interpreters`."""
 
 from __future__ import annotations
 
@@ -20,28 +20,33 @@ import numpy as np
 
 import pullback as pb
 
-PAGE = Path(__file__).parents[1] / "docs" / "as_jax.md"
+DOCS = Path(__file__).parents[1] / "docs"
 VARIABLES = 3000
 MOST = 1.2
 """How much longer a Hessian of the file may take than that of the function."""
 
 
-def run_page() -> int:
-    """Run every block of the page; return how many print something else than the page shows."""
-    page = PAGE.read_text()
+def run_page(name: str) -> int:
+    """Run the blocks of a page; return how many print something else than the page shows.
+
+    The first block of docs/as_jax.md is the file that the others import; of docs/forces.md, blocks
+    without other libraries are tests already.
+    """
+    page = (DOCS / name).read_text()
     output = r"(?:\n\n```(?:text|output)\n(.*?)```)?"
-    shown = re.findall(rf"```py(?:thon)?\n([^`]*)```{output}", page, re.S)
-    Path("model.py").write_text(shown[0][0])
-    sys.path.insert(0, "")
+    language = "py(?:thon)?" if name == "as_jax.md" else "py"
+    shown = re.findall(rf"```{language}\n([^`]*)```{output}", page, re.S)
+    if name == "as_jax.md":
+        Path("model.py").write_text(shown.pop(0)[0])
     names: dict[str, Any] = {"jax": jax, "jnp": jnp, "pb": pb}
     wrong = 0
-    for code, text in shown[1:]:
+    for code, text in shown:
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(compile(code, "a page of docs", "exec"), names)
         if out.getvalue() != text:
             print(f"{code}\nprints\n{out.getvalue()}\ninstead of\n{text}")
             wrong += 1
-    print(f"{len(shown) - 1 - wrong} of {len(shown) - 1} blocks of {PAGE.name} print what it shows")
+    print(f"{len(shown) - wrong} of {len(shown)} blocks of {name} print what it shows")
     return wrong
 
 
@@ -76,7 +81,8 @@ def time_chain() -> bool:
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        wrong = run_page()
+        sys.path.insert(0, "")
+        wrong = run_page("as_jax.md") + run_page("forces.md")
         slow = time_chain()
         os.chdir("/")
     return int(bool(wrong or slow))

@@ -28,7 +28,7 @@ import notebooks  # noqa: E402 -- MkDocs loads this file by its path
 import passes  # noqa: E402
 import raised  # noqa: E402
 
-SHOWN = [f"source/{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "benchmarks/README")]
+SHOWN = [f"source/{name}.md" for name in ("CONTRIBUTING", "CHANGELOG")]
 """Pages of other folders that the navigation names."""
 
 OUTSIDE = "---\nsearch: {exclude: true}\n---\n"

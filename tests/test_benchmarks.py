@@ -1,0 +1,68 @@
+"""The report of benchmarks: what it says of samples, and the page that is made of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.whole
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+SCRIPTS = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in ("report", "rows"))
+
+
+@pytest.fixture
+def module(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module
+
+
+def test_a_row_has_the_median_and_the_quartiles_of_its_ratios(module):
+    row = module("rows").Row("a", [1.0, 2.0, 9.0], [2.0, 2.0, 3.0], aim=1.5).summary()
+    assert (row["ours"], row["theirs"], row["ratio"]) == (2.0, 2.0, 1.0)
+    assert [row["low"], row["high"]] == statistics.quantiles([0.5, 1, 3], n=4, method="inclusive")[
+        ::2
+    ]
+
+
+def test_samples_are_taken_in_turn(module):
+    calls = []
+    ours, theirs = module("rows").in_turn(lambda: calls.append(0), lambda: calls.append(1), 3)
+    assert calls == [1, 0, 0, 1, 1, 0, 0, 1]
+    assert len(ours) == len(theirs) == 3
+
+
+def test_the_means_are_those_of_families(module):
+    rows = [{"family": f, "ratio": r} for f, r in (("a", 1), ("a", 4), ("b", 7), ("", 3), ("", 3))]
+    assert module("rows").means(rows) == {"a": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "mark"),
+    [
+        ((0.9, 1.0, 1.1), (1.2, 1.3, 1.4), "SLOWER"),
+        ((0.9, 1.0, 1.1), (0.7, 0.8, 0.85), "faster"),
+        ((0.9, 1.0, 1.1), (1.0, 1.3, 1.4), ""),
+        ((1.0, 1.0, 1.0), (1.01, 1.01, 1.01), ""),
+    ],
+)
+def test_what_moved_beyond_the_quartiles_is_marked(module, before, after, mark):
+    line = module("report").moved("a row", before, after)
+    assert line.split()[5:] == mark.split()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_benchmark_has_a_section_and_leaves_out_what_nobody_wants(module, name):
+    assert name in module("report").SCRIPTS
+    assert list(module(name).rows(1, lambda _: False)) == []
+
+
+def test_the_page_is_made_of_the_results(module):
+    report = module("report")
+    results = json.loads(report.RESULTS.read_text())
+    assert report.PAGE.read_text() == report.text_of(results)
+    assert set(results["benchmarks"]) == set(SCRIPTS)
