@@ -22,8 +22,9 @@ from typing import Any
 
 import click
 import jax
-from rich.progress import track
 from rows import means
+
+from pullback.program.progress import Progress
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.json"
@@ -77,7 +78,11 @@ def run(quick: bool, only: tuple[str, ...], output: Path | None) -> None:
     chosen = QUICK if quick else {name: [] for name in SCRIPTS}
     chosen = {name: options for name, options in chosen.items() if not only or name in only}
     known = json.loads(output.read_text())["benchmarks"] if only and output.exists() else {}
-    found = {name: rows_of(name, chosen[name]) for name in track(chosen, "benchmarks")}
+    found = {}
+    with Progress() as progress:
+        for done, (name, options) in enumerate(chosen.items()):
+            progress.show(f"benchmark {name}", done, len(chosen))
+            found[name] = rows_of(name, options)
     output.parent.mkdir(exist_ok=True)
     benchmarks = {name: (known | found)[name] for name in SCRIPTS if name in known | found}
     output.write_text(json.dumps({**here(), "benchmarks": benchmarks}, indent=1) + "\n")

@@ -372,7 +372,7 @@ DRIVERS = (
         ),
     ),
     Mutant(
-        "files/jax_export/match_library_calls.py",
+        "program/library_routines.py",
         'return {1: s, 2: vh, 3: u} if options["transposed"] else {1: s, 2: u, 3: vh}',
         "return {1: s, 2: u, 3: vh}",
         (
@@ -428,7 +428,7 @@ DRIVERS = (
         ("tests/api/test_compose.py",),
     ),
     Mutant(
-        "files/jax_export/match_library_calls.py",
+        "program/library_routines.py",
         r'"([01]),1,\d+,',
         r'"([01]),[01],\d+,',
         ("tests/files/test_linear_algebra.py",),
@@ -458,14 +458,14 @@ DRIVERS = (
         ("tests/files/test_high_level.py",),
     ),
     Mutant(
-        "files/jax_export/match_library_calls.py",
+        "program/library_routines.py",
         "if len(expected) == rank and by_columns:",
         "if len(expected) == rank and by_columns is None:",
         ("tests/files/test_linear_algebra.py",),
     ),
     Mutant(
         "files/jax_export/match_library_calls.py",
-        "if given and len(results) > 1 and all(map(_asks_for_success, status.uses)):",
+        "if given and len(results) > 1 and all(map(asks_for_success, status.uses)):",
         "if given and len(results) > 1:",
         ("tests/files/test_linear_algebra.py",),
     ),
@@ -1457,6 +1457,34 @@ TOOLS = (
         (f"{REDUCE}one_op_in_two_hundred_is_found",),
     ),
 )
+AS_JAX = (
+    Mutant(
+        "program/as_jax/collectives.py",
+        "if sorted(groups) == sorted(given):",
+        "if len(groups) == len(given):",
+        ("tests/rules/test_shard_maps.py::test_every_derivative_of_shard_map_is_that_of_jax",),
+    ),
+    Mutant(
+        "program/as_jax/derivative_ops.py",
+        "return SymbolicZero(jax.typeof(tangent)) if is_zero else tangent",
+        "return tangent",
+        ("tests/api/test_as_jax.py::test_a_rule_that_gives_zero_ends_the_flow_of_derivatives",),
+    ),
+    Mutant(
+        "program/as_jax/source_lines.py",
+        "for frame in frames_of(location):",
+        "for frame in ():",
+        ("tests/api/test_as_jax.py::test_equations_have_the_lines_of_the_program",),
+    ),
+    Mutant(
+        "program/as_jax/custom_calls.py",
+        "if routine in QR or routine not in ROUTINES or not is_laid_out(op.operation, True):",
+        "if True:",
+        ("tests/api/test_as_jax.py::test_a_routine_of_lapack_is_the_primitive_of_jax",),
+    ),
+)
 
 
-MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS + NANS + CHECKS + VIEWS + TOOLS
+MUTANTS = (
+    FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS + NANS + CHECKS + VIEWS + TOOLS + AS_JAX
+)
