@@ -191,7 +191,8 @@ def plot(rows: list[dict[str, Any]], title: str, path: Path) -> None:
     """Draw the ratios and their quartiles, one row a line, or all of them in order if many."""
     from matplotlib import pyplot, ticker
 
-    pyplot.rcParams["svg.hashsalt"] = "benchmarks"  # the same file for the same numbers
+    # The same file for the same numbers, with text that can be searched.
+    pyplot.rcParams.update({"svg.hashsalt": "benchmarks", "svg.fonttype": "none"})
     many = len(rows) > MANY
     rows = sorted(rows, key=lambda row: row["ratio"]) if many else rows[::-1]
     figure, axes = pyplot.subplots(figsize=(8, 4 if many else 1.2 + 0.22 * len(rows)))
@@ -210,7 +211,7 @@ def plot(rows: list[dict[str, Any]], title: str, path: Path) -> None:
         axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
         axes.set_xscale("log", base=2)
         ends = [row["low"] for row in rows], [row["high"] for row in rows]
-        axes.set(xlabel="ours / peer", xlim=(min(0.4, *ends[0]), max(2.5, *ends[1])))
+        axes.set(xlabel="ours / peer", xlim=(max(0.01, min(0.4, *ends[0])), max(2.5, *ends[1])))
         axes.axvline(1.0, color="gray", linewidth=1)
     scale = axes.yaxis if many else axes.xaxis
     scale.set_major_locator(ticker.LogLocator(base=2))
