@@ -14,6 +14,7 @@ from typing import Any
 import derive
 import jax
 import jax.numpy as jnp
+import programs
 from rows import Row, Wanted, benchmark
 
 import pullback as pb
@@ -43,14 +44,14 @@ def mean(f: Any, axes: Any) -> Any:
 
 
 def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
-    for case in derive.CASES:
+    for case in programs.CASES:
         for way, pair in WAYS.items():
             if wanted(name := f"{case.name}, {way}"):
                 both = (lambda side=side: derived(case, side) for side in pair)  # noqa: B023
                 yield Row(name, *derive.fresh(*both, runs, cold=True), family=way)
 
 
-def derived(case: derive.Case, way: Way) -> Callable[[], Any]:
+def derived(case: programs.Case, way: Way) -> Callable[[], Any]:
     """Make a function whose last argument is a batch; return what is timed."""
     f, args = case.make()
     axes = (*(None,) * (len(args) - 1), 0)

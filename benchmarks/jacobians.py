@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import derive
 import jax
 import jax.numpy as jnp
+import programs
 import run
 from rows import Row, Wanted, benchmark, in_turn
 
@@ -32,7 +32,7 @@ def recurrence(x: Any, steps: int = 20) -> Any:
     return jax.lax.scan(lambda c, _: (jnp.tanh(WEIGHTS @ c), None), x, None, steps)[0]
 
 
-WEIGHTS = derive.array(WIDTH, WIDTH) / WIDTH**0.5
+WEIGHTS = programs.array(WIDTH, WIDTH) / WIDTH**0.5
 
 MAPS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "vmap of a vjp": lambda library, f, x: jax.vmap(library.vjp(f, x)[1])(BASIS),
@@ -50,7 +50,7 @@ CASES = {
 
 
 def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
-    x = jax.device_put(derive.array(WIDTH))
+    x = jax.device_put(programs.array(WIDTH))
     for name, (made, f) in CASES.items():
         if not wanted(name):
             continue

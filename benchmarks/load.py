@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import derive
 import jax
 import jax.numpy as jnp
 import numpy as np
+import programs
 from rows import Row, Wanted, benchmark, in_turn
 
 import pullback as pb
@@ -36,13 +36,13 @@ def with_constants(count: int, kibibytes: int) -> Any:
 
 
 def with_arguments(count: int, function: Callable[..., Any]) -> Any:
-    arrays = {f"w{i}": derive.array(i % 7 + 1, 3) for i in range(count)}
+    arrays = {f"w{i}": programs.array(i % 7 + 1, 3) for i in range(count)}
     return pb.trace(function)(arrays)
 
 
 def with_symbols() -> Any:
     (b,) = jax.export.symbolic_shape("b")
-    weights, batch = [derive.array(8, 8)] * 20, jax.ShapeDtypeStruct((b, 8), np.float32)
+    weights, batch = [programs.array(8, 8)] * 20, jax.ShapeDtypeStruct((b, 8), np.float32)
     return pb.trace(lambda weights, x: functools.reduce(lambda x, w: jnp.tanh(x @ w), weights, x))(
         weights, batch
     )
@@ -59,10 +59,10 @@ def traced(case: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
 
 CASES: dict[str, Callable[[], Any]] = {
     "a sine": lambda: pb.trace(jnp.sin)(np.float32(1)),
-    "mlp, 20 layers": lambda: traced(derive.mlp()),
-    "chain, 1000 ops": lambda: traced(derive.chain()),
-    "transformer, 4 layers": lambda: traced(derive.transformer(4)),
-    "200 uses of 10 rules": lambda: traced(derive.rules()),
+    "mlp, 20 layers": lambda: traced(programs.mlp()),
+    "chain, 1000 ops": lambda: traced(programs.chain()),
+    "transformer, 4 layers": lambda: traced(programs.transformer(4)),
+    "200 uses of 10 rules": lambda: traced(programs.rules()),
     "a sum of 300 arguments": lambda: with_arguments(300, lambda w: sum(map(jnp.sum, w.values()))),
     "300 arguments, returned": lambda: with_arguments(300, lambda w: w),
     "symbolic mlp, 20 layers": with_symbols,

@@ -11,16 +11,16 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import derive
 import jax
 import jax.numpy as jnp
 import numpy as np
+import programs
 from rows import Row, Wanted, benchmark, in_turn
 
 import pullback as pb
 
 Function = Callable[..., Any]
-array = derive.array
+array = programs.array
 
 
 def attention(length: int = 128, width: int = 256, heads: int = 8) -> tuple[Function, Any]:
@@ -92,16 +92,16 @@ def checkpointed(steps: int = 20, width: int = 128) -> tuple[Function, Any]:
 
 
 CASES: dict[str, Callable[[], tuple[Function, Any]]] = {
-    "mlp 20x64": derive.mlp,
-    "transformer, 4 layers": lambda: derive.transformer(4, width=128),
+    "mlp 20x64": programs.mlp,
+    "transformer, 4 layers": lambda: programs.transformer(4, width=128),
     "attention": attention,
     "conv net, softplus": convolutions,
     "n-body": n_body,
     "black-scholes": black_scholes,
     "logsumexp": logsumexp,
-    "rnn 256, 50 steps": lambda: derive.rnn(50, 256),
-    "lstm 128, 100 steps": lambda: derive.lstm(100, 128),
-    "lstm 32, 500 steps": lambda: derive.lstm(500, 32),
+    "rnn 256, 50 steps": lambda: programs.rnn(50, 256),
+    "lstm 128, 100 steps": lambda: programs.lstm(100, 128),
+    "lstm 32, 500 steps": lambda: programs.lstm(500, 32),
     "stencil 256, 30 steps": stencil,
     "scan, products saved": checkpointed,
 }

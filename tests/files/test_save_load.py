@@ -27,7 +27,7 @@ from tests.files import models
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SAVE_MEMORY = BENCHMARKS / "save_memory.py"
-STANDARD_EXAMPLES = runpy.run_path(str(BENCHMARKS / "derive.py"))["CASES"]
+STANDARD_EXAMPLES = runpy.run_path(str(BENCHMARKS / "programs.py"))["CASES"]
 
 
 @pytest.fixture(scope="module")
@@ -487,7 +487,7 @@ def test_size_is_at_most_that_of_one_order_of_jax():
 
 @pytest.mark.parametrize("example", STANDARD_EXAMPLES, ids=lambda case: case.name)
 def test_sizes_of_the_standard_examples(example):
-    """The programs of benchmarks/derive.py: the same bounds."""
+    """The programs of benchmarks/programs.py: the same bounds."""
     function, args = example.make()
     with_rules = artifact.serialize(pb.trace(function)(*args))
     without = artifact.serialize(pb.trace(function)(*args).run_passes("lower-custom-derivatives"))

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import pullback as pb
-from benchmarks import derive as benchmark
+from benchmarks import programs as benchmark
 from pullback_cli import main
 
 X = jnp.linspace(0.1, 1.0, 6).reshape(2, 3)
