@@ -190,7 +190,7 @@ def test_they_are_a_warning_from_a_file_of_ours_too():
 
 def test_derivatives_of_symbolic_exports_are_a_warning_too():
     shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.float32)
-    with pytest.warns(pb.LostRulesWarning, match="serialize.vjp_order=1"):
+    with pytest.warns(pb.LostRulesWarning, match="serialize.vjp_order="):
         exported_with(0, shape).grad()(X)
 
 
@@ -202,6 +202,38 @@ def test_derivatives_that_an_export_has_are_no_warning(derive):
         pb.jvp(pb.grad(exported_with(2)), (X,), (X,))
         pb.trace(lambda x: exported_with(0)(x) + 1.0)(X)(X)
         pb.load(artifact.serialize(pb.trace(jnp.sum)(X))).grad()(X)
+
+
+SCALAR = np.float32(0.5)
+
+
+def of_a_number(order):
+    return exported_with(order, SCALAR)
+
+
+def saved_again(program):
+    return pb.load(artifact.serialize(program))
+
+
+BEYOND = {
+    "pb.grad": lambda: pb.grad(pb.grad(of_a_number(1))),
+    "program.grad": lambda: of_a_number(1).grad().grad(),
+    "jax.grad": lambda: jax.grad(jax.grad(of_a_number(1))),
+    "third": lambda: of_a_number(2).grad().grad().grad(),
+    "in memory": lambda: pb.from_exported(export(jnp.sin, SCALAR)).grad().grad(),
+    "inside another function": lambda: pb.grad(pb.grad(lambda x: of_a_number(1)(x) + 1.0)),
+    "in a file": lambda: saved_again(of_a_number(1)).grad().grad(),
+    "of a gradient in a file": lambda: saved_again(of_a_number(1).grad()).grad(),
+    "as_jax": lambda: of_a_number(1).as_jax(),
+}
+
+
+@pytest.mark.parametrize("how", BEYOND)
+def test_derivatives_beyond_those_that_an_export_has_are_a_warning(how):
+    """They were those of its ops, without a word; the warning is at the user's line."""
+    with pytest.warns(pb.LostRulesWarning) as warned:
+        BEYOND[how]()(SCALAR)
+    assert {each.filename for each in warned} == {__file__}
 
 
 def test_a_static_export_that_calls_one_with_symbolic_dimensions():

@@ -100,7 +100,7 @@ def variant(
     module: ir.Module,
     platforms: tuple[str, ...],
     constants: Sequence[jax.Array] = (),
-    has_lost_rules: bool = False,
+    lost_after: int | None = None,
 ) -> Program:
     """Make the variant of a program for platforms that share one module."""
     metadata = opened.metadata or {}
@@ -113,10 +113,18 @@ def variant(
         axes=_meshes.axes_of(metadata, module),
         has_batching_rules=lost,
         lost_batching_rules=lost,
-        has_lost_rules=has_lost_rules or metadata.get(LOST_RULES) is True,
+        lost_after=_lost_after(metadata) if lost_after is None else lost_after,
     )
     rules: Any = LoadedRules(order if isinstance(order, int) else None)
     return Program(module, interface, constants, rules, environment)
+
+
+def _lost_after(metadata: Mapping[str, Any]) -> int | None:
+    """Return of how many derivatives a file has all rules; True in older files is none."""
+    found = metadata.get(LOST_RULES)
+    if found is True:
+        return 0
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
 
 
 def _placed_later(constants: Sequence[np.ndarray], placed: _entries.Placed) -> Sequence[jax.Array]:

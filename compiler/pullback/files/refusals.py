@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pullback.autodiff.reachable_calls import Meeting, have_rules, order_of
-from pullback.errors import MissingRuleError, NotLinearError
+from pullback.errors import MissingRuleError, NotLinearError, warn_user
 from pullback.ir import locations
 
 if TYPE_CHECKING:
@@ -44,11 +43,10 @@ def refuse_refusals(
     said = f"the {rule} rule of `{call.decomposition}` raises{others}: {call.refused[rule]}"
     where = locations.user_line_of(call.op)
     if of_any_order and first > 1:
-        warnings.warn(
+        warn_user(
             f"{said}, for the call at {where}; a derivative of order {first} or more may ask for "
             f"it, and one of the loaded program raises this then; save with order={first - 1} if "
-            "nobody needs these, or with allow_refusals=True",
-            stacklevel=2,
+            "nobody needs these, or with allow_refusals=True"
         )
         return
     do = (

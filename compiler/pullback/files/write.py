@@ -199,8 +199,8 @@ def _prepared(
     description = describe.of_program(program)
     if reached is not None:
         description[ORDER] = reached
-    if around.has_lost_rules:
-        description[LOST_RULES] = True
+    if around.lost_after is not None:
+        description[LOST_RULES] = around.lost_after or True
     return _Prepared([module for module, _ in staged], description, around.axes)
 
 

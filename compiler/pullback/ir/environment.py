@@ -26,7 +26,8 @@ class Environment:
       traced_mesh: the devices that it was traced for; a file does not say which.
       has_batching_rules: it has some of the user's, which only JAX's jaxprs know.
       lost_batching_rules: it had, and comes from a file, which cannot hold them.
-      has_lost_rules: `jax.export` may have left out derivative rules before it came here.
+      lost_after: `jax.export` may have left out rules before it came here, of derivatives beyond
+        so many; None if it has not.
       has_lost_checks: JAX has left out checks of `checkify`.
     """
 
@@ -38,7 +39,7 @@ class Environment:
     traced_mesh: jax.sharding.Mesh | None = None
     has_batching_rules: bool = False
     lost_batching_rules: bool = False
-    has_lost_rules: bool = False
+    lost_after: int | None = None
     has_lost_checks: bool = False
 
     @property
@@ -63,13 +64,20 @@ class Environment:
             self.on_mesh(called.mesh),
             only_debugs=self.only_debugs and called.only_debugs,
             has_batching_rules=self.has_batching_rules or called.has_batching_rules,
-            has_lost_rules=self.has_lost_rules or called.has_lost_rules,
+            lost_after=least(self.lost_after, called.lost_after),
             has_lost_checks=self.has_lost_checks or has_lost_checks,
         )
 
     def of_derivative(self) -> Environment:
         """Return the environment of a derivative; warn of rules that were lost."""
-        if not self.has_lost_rules:
+        if self.lost_after is None:
             return self
+        if self.lost_after:
+            return dataclasses.replace(self, lost_after=self.lost_after - 1)
         warn_of_lost_rules()
-        return dataclasses.replace(self, has_lost_rules=False)
+        return self
+
+
+def least(*numbers: int | None) -> int | None:
+    """Return the least of the numbers that are given, if any is."""
+    return min((n for n in numbers if n is not None), default=None)

@@ -116,7 +116,7 @@ def _program_of(
     _refuse_special_calls(opened)
     if any(map(_symbolic.is_symbolic, exported.in_avals)):
         return _with_symbols(exported, None if endless else order)
-    has_lost_rules = not (order or is_rule)
+    lost_after = None if is_rule else order
     modules = {tuple(exported.platforms): opened.module}
     if len(exported.platforms) > 1:
         numbered = enumerate(exported.platforms)
@@ -130,11 +130,11 @@ def _program_of(
         match_expansions.put_back(module)
         match_library_calls.put_back(module)
     variants = (
-        loaded_program.variant(opened, each, names, has_lost_rules=has_lost_rules)
+        loaded_program.variant(opened, each, names, lost_after=None if order else lost_after)
         for names, each in modules.items()
     )
     program = together(list(variants))
-    return _with_derivative(program, exported, order) if order else program
+    return _with_derivative(program, exported, order, lost_after) if order else program
 
 
 def _refine(module: ir.Module) -> None:
@@ -146,16 +146,19 @@ def _refine(module: ir.Module) -> None:
         refine_types.check(module)
 
 
-def _with_derivative(program: Program, exported: Any, order: int) -> Program:
+def _with_derivative(
+    program: Program, exported: Any, order: int, lost_after: int | None
+) -> Program:
     """Give a program the derivatives of its export as its rules for reverse mode."""
     opened = _artifact.open_exported(exported.vjp(), _jax.context())
     backward, names = _program_of(opened, order - 1, is_rule=True), exported.platforms
     if not program.variants:
-        return _with_rule(program, backward)
-    return together([_with_rule(program.for_platform(n), backward.for_platform(n)) for n in names])
+        return _with_rule(program, backward, lost_after)
+    alone = ((program.for_platform(n), backward.for_platform(n)) for n in names)
+    return together([_with_rule(*each, lost_after) for each in alone])
 
 
-def _with_rule(program: Program, backward: Program) -> Program:
+def _with_rule(program: Program, backward: Program, lost_after: int | None) -> Program:
     """Return a program that calls `program`, with `backward` as the rule of the call.
 
     `backward` takes the leaves of the arguments, then cotangents of all results.
@@ -182,7 +185,8 @@ def _with_rule(program: Program, backward: Program) -> Program:
     args, kwargs = jax.tree.unflatten(program.in_tree, program.in_avals)
     traced = trace(function, platforms=program.platforms)(*args, **kwargs)
     interface = dataclasses.replace(traced._interface, arg_paths=program.arg_paths)
-    return dataclasses.replace(traced, interface=interface)
+    environment = dataclasses.replace(traced._environment, lost_after=lost_after)
+    return dataclasses.replace(traced, interface=interface, _environment=environment)
 
 
 def _refuse_special_calls(opened: _artifact.Opened) -> None:

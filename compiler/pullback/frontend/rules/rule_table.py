@@ -23,7 +23,7 @@ from pullback.frontend.rules import leaked_values, stage_all, trace_rule
 from pullback.frontend.rules.call_table import CallTable, rule_symbol
 from pullback.frontend.rules.kept_call import Batch, KeptCall
 from pullback.ir import build, masks
-from pullback.ir.environment import Environment
+from pullback.ir.environment import Environment, least
 from pullback.ir.masks import Asked
 from pullback.ir.modules import clone
 from pullback.ir.ops import BATCHING_RULES
@@ -70,7 +70,8 @@ class RuleTable(CallTable):
 
     def around(self, environment: Environment) -> Environment:
         """Return the environment of a module that rules of this table were written into."""
-        return self.environment
+        lost_after = least(environment.lost_after, self.environment.lost_after)
+        return dataclasses.replace(self.environment, lost_after=lost_after)
 
     def register_backward(self, equation: Any, debug_info: Any) -> KeptCall:
         """Return the rule of a linear call that JAX knows by its transpose only.

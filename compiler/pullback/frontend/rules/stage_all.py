@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from pullback._jax import ir, jaxprs
 from pullback.autodiff.reachable_calls import Meeting, Meetings, order_of
-from pullback.errors import MissingRuleError
+from pullback.errors import MissingRuleError, warn_user
 from pullback.frontend.rules.wanted_rules import (
     Arguments,
     CallRules,
@@ -251,11 +250,10 @@ def _wants_all_rules(met: Meeting) -> bool:
 
 
 def _warn_of_order(rule: KeptCall, order: int) -> None:
-    warnings.warn(
+    warn_user(
         f"staging rules takes long: `{rule.key}`, called at {rule.where}, is for derivatives of "
         f"order {order}, and there may be ever more; order=1, or 2, stages those "
-        "for derivatives up to that order",
-        stacklevel=2,
+        "for derivatives up to that order"
     )
 
 

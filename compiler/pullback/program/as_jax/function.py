@@ -11,7 +11,7 @@ from jax import lax
 from pullback import _jax
 from pullback._jax import hijax, prng_keys
 from pullback._jax.tangent_types import high_type
-from pullback.errors import ArgumentMismatchError, MissingRuleError
+from pullback.errors import ArgumentMismatchError, MissingRuleError, warn_of_lost_rules
 from pullback.ir.mlir_passes import run_stock, stock_stage
 from pullback.program import platform_variants
 from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in the table
@@ -37,6 +37,8 @@ from pullback_runtime._jax import operations_named, operations_where
 
 def as_jax(program: Any) -> Callable[..., Any]:
     """Return a plain function of JAX that does what a program does; see `Program.as_jax`."""
+    if program._environment.lost_after is not None:
+        warn_of_lost_rules()
     here = _in_known_ops(platform_variants.here(program).stage_rules())
     evaluation = Evaluation(here)
     evaluation.check("main")
