@@ -12,6 +12,7 @@ import pytest
 from jax import lax
 from jax.custom_derivatives import SymbolicZero, linear_call
 from jax.experimental import checkify
+from jax.sharding import AxisType, PartitionSpec as P
 
 import pullback as pb
 from pullback.errors import (
@@ -402,3 +403,39 @@ def test_a_rule_that_gives_zero_ends_the_flow_of_derivatives():
     product.defjvp(moved, symbolic_zeros=True)
     program = pb.trace(lambda x: jnp.sum(product(x, constant(x))))(X)
     agree(jax.jvp(program.as_jax(), (X,), (X,))[1], 7 * jnp.sum(X))
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (X[:3], r"pass an array of shape \(5,\), or trace the program for \(3,\)"),
+        (X.astype(np.int32), "convert it: jax.numpy.asarray"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_by_what_differs(given, what):
+    with pytest.raises(ArgumentMismatchError, match=what):
+        pb.trace(energy)(X).as_jax()(given)
+
+
+def mesh_of_one(name, kind):
+    return jax.make_mesh((1,), (name,), axis_types=(kind,))
+
+
+def test_a_shard_map_runs_on_the_mesh_of_set_mesh():
+    def body(x):
+        return lax.psum(jnp.sin(x), "i")
+
+    mesh = mesh_of_one("i", AxisType.Auto)
+    program = pb.trace(jax.shard_map(body, mesh=mesh, in_specs=P("i"), out_specs=P()))(X)
+    ours = program.as_jax()
+    with jax.set_mesh(mesh):
+        agree(jax.jit(ours)(X), jnp.sin(X))
+    for name, kind, what in (
+        ("j", AxisType.Auto, "on axes {'i': 1} inside of jax.set_mesh with others"),
+        ("i", AxisType.Explicit, "with axes that are not of the type Auto"),
+    ):
+        with (
+            jax.set_mesh(mesh_of_one(name, kind)),
+            pytest.raises(NoJaxCounterpartError, match=re.escape(what)),
+        ):
+            ours(X)

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, Mesh, PartitionSpec, get_abstract_mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec, get_abstract_mesh
 
 from pullback._jax import ir, sdy
 from pullback.ir.regions import MANUAL
@@ -47,8 +47,11 @@ def _manual_computation(op: OpInJax, *operands: Array) -> list[Array]:
     return list(mapped(*operands))
 
 
-def _mesh(op: OpInJax, reference: Any) -> Mesh:
-    """Return the mesh of a sharding, which is written out or named, of JAX's first devices."""
+def _mesh(op: OpInJax, reference: Any) -> Mesh | AbstractMesh:
+    """Return the mesh of a sharding, which is written out or named.
+
+    It is that of `jax.set_mesh`, if there is one, else one of JAX's first devices.
+    """
     if not sdy.MeshAttr.isinstance(reference):
         reference = _named(op, ir.FlatSymbolRefAttr(reference).value)
     mesh = sdy.MeshAttr(reference)
@@ -59,8 +62,14 @@ def _mesh(op: OpInJax, reference: Any) -> Mesh:
         raise op.refusal(f"on devices in an order of their own, {list(mesh.device_ids)}")
     if count > len(devices):
         raise op.refusal(f"on {count} devices: there are {len(devices)} here")
-    names = tuple(a.name for a in axes)
-    return Mesh(np.reshape(devices[:count], sizes), names, axis_types=(AxisType.Auto,) * len(names))
+    names, around = tuple(a.name for a in axes), get_abstract_mesh()
+    if around.empty:
+        return Mesh(np.reshape(devices[:count], sizes), names, (AxisType.Auto,) * len(names))
+    if (around.axis_names, around.axis_sizes) != (names, sizes):
+        raise op.refusal(f"on axes {dict(zip(names, sizes))} inside of jax.set_mesh with others")
+    if set(around.axis_types) != {AxisType.Auto}:
+        raise op.refusal("inside of jax.set_mesh with axes that are not of the type Auto")
+    return around
 
 
 def _named(op: OpInJax, name: str) -> Any:

@@ -93,9 +93,10 @@ def _converted(path: str, aval: Any, value: Any) -> Array:
         raise high_type(found, path)
     if found.shape == taken.shape and promoted_dtype(value, taken.dtype) == taken.dtype:
         return lax.convert_element_type(value, taken.dtype)
+    if found.shape != taken.shape:
+        do = f"pass an array of shape {taken.shape}, or trace the program for {found.shape}"
+    else:
+        do = f"convert it: jax.numpy.asarray(x, {taken.dtype.name!r})"
     raise ArgumentMismatchError(
-        f"{path} must have type {spell(aval)}, but it is {spell(found)}",
-        where=path,
-        do=f"convert it: jax.numpy.asarray(x, {taken.dtype.name!r}), or trace the program for "
-        "its shape",
+        f"{path} must have type {spell(aval)}, but it is {spell(found)}", where=path, do=do
     )
