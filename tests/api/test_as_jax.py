@@ -417,25 +417,9 @@ def test_an_argument_of_another_type_is_refused_by_what_differs(given, what):
         pb.trace(energy)(X).as_jax()(given)
 
 
-def mesh_of_one(name, kind):
-    return jax.make_mesh((1,), (name,), axis_types=(kind,))
-
-
-def test_a_shard_map_runs_on_the_mesh_of_set_mesh():
-    def body(x):
-        return lax.psum(jnp.sin(x), "i")
-
-    mesh = mesh_of_one("i", AxisType.Auto)
-    program = pb.trace(jax.shard_map(body, mesh=mesh, in_specs=P("i"), out_specs=P()))(X)
-    ours = program.as_jax()
-    with jax.set_mesh(mesh):
-        agree(jax.jit(ours)(X), jnp.sin(X))
-    for name, kind, what in (
-        ("j", AxisType.Auto, "on axes {'i': 1} inside of jax.set_mesh with others"),
-        ("i", AxisType.Explicit, "with axes that are not of the type Auto"),
-    ):
-        with (
-            jax.set_mesh(mesh_of_one(name, kind)),
-            pytest.raises(NoJaxCounterpartError, match=re.escape(what)),
-        ):
-            ours(X)
+def test_a_sum_over_the_one_device_of_a_mesh_is_its_operand():
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(AxisType.Auto,))
+    mapped = jax.shard_map(
+        lambda x: lax.psum(jnp.sin(x), "i"), mesh=mesh, in_specs=P("i"), out_specs=P()
+    )
+    agree(pb.trace(mapped)(X).as_jax()(X), jnp.sin(X))

@@ -307,3 +307,37 @@ for n in (np.array([1, 2]), jnp.array([1.0, 2.0]), jnp.array([1, 2], jnp.uint32)
 def test_a_rule_with_a_collective_and_an_argument_that_does_not_move() -> None:
     """JAX makes the zero for its tangent outside of the mesh: the first equation of the rule."""
     run_python("-c", UNMOVED, devices=4)
+
+
+IN_A_MESH = """
+import jax, jax.numpy as jnp, numpy as np, pullback as pb
+from jax.sharding import AxisType, PartitionSpec as P
+from pullback.errors import NoJaxCounterpartError
+
+mesh = jax.make_mesh((4,), ("i",), axis_types=(AxisType.Auto,))
+
+def total(x):
+    summed = lambda x: jax.lax.psum(jnp.sin(x).sum(), "i")
+    return jax.shard_map(summed, mesh=mesh, in_specs=P("i"), out_specs=P())(x)
+
+x = jnp.arange(8.0)
+ours = pb.trace(total)(x).as_jax()
+with jax.set_mesh(mesh):
+    np.testing.assert_allclose(jax.jit(jax.grad(ours))(x), jnp.cos(x), rtol=1e-6)
+for name, kind, what in (
+    ("j", AxisType.Auto, "on axes {'i': 4} inside of jax.set_mesh with others"),
+    ("i", AxisType.Explicit, "with axes that are not of the type Auto"),
+):
+    with jax.set_mesh(jax.make_mesh((4,), (name,), axis_types=(kind,))):
+        try:
+            ours(x)
+        except NoJaxCounterpartError as error:
+            assert what in error.message
+        else:
+            raise AssertionError(what)
+"""
+
+
+@pytest.mark.slow
+def test_as_jax_runs_on_the_mesh_of_set_mesh_or_says_why_not() -> None:
+    run_python("-c", IN_A_MESH, devices=4)

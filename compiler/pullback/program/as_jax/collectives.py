@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -114,10 +115,20 @@ def _groups() -> Iterator[tuple[Axes, list[list[int]]]]:
             yield axes[0] if count == 1 else axes, groups
 
 
-def _along(op: OpInJax) -> dict[str, Any]:
-    """Return along which axes of the mesh a collective joins devices; groups of parts of one."""
+def _joined(op: OpInJax, function: Callable[..., Array], operands: Sequence[Array]) -> list[Array]:
+    """Apply a collective of JAX along the axes of the mesh, or groups of parts of one.
+
+    Between one device and itself nothing happens: JAX lowers a mesh of one device to no mesh.
+    """
     op.attributes.names.update(_HOW)
     given = np.asarray(ir.DenseIntElementsAttr(op.attributes["replica_groups"])).tolist()
+    if all(len(group) == 1 for group in given):
+        return list(operands)
+    along = _along(op, given)
+    return [function(x, **along) for x in operands]
+
+
+def _along(op: OpInJax, given: list[list[int]]) -> dict[str, Any]:
     known = list(_groups())
     for axes, groups in known:
         if sorted(groups) == sorted(given):
@@ -133,31 +144,30 @@ def _all_reduce(op: OpInJax, *operands: Array) -> list[Array]:
     reduce = known.get(body_name(op.operation.regions[0]).removeprefix("stablehlo."))
     if reduce is None or any(x.dtype == bool for x in operands):
         raise op.refusal("with a body other than a sum, maximum or minimum of numbers")
-    along = _along(op)
-    return [reduce(x, **along) for x in operands]
+    return _joined(op, reduce, operands)
 
 
 @evaluates("stablehlo.all_gather")
 def _all_gather(op: OpInJax, *operands: Array) -> list[Array]:
-    along, dim = _along(op), op.number("all_gather_dim")
-    return [lax.all_gather(x, **along, axis=dim, tiled=True) for x in operands]
+    dim = op.number("all_gather_dim")
+    return _joined(op, functools.partial(lax.all_gather, axis=dim, tiled=True), operands)
 
 
 @evaluates("stablehlo.reduce_scatter")
-def _reduce_scatter(op: OpInJax, x: Array) -> Array:
+def _reduce_scatter(op: OpInJax, x: Array) -> list[Array]:
     if body_name(op.operation.regions[0]) != "stablehlo.add" or x.dtype == bool:
         raise op.refusal("with a body other than a sum of numbers")
     dim = op.number("scatter_dimension")
-    return lax.psum_scatter(x, **_along(op), scatter_dimension=dim, tiled=True)
+    scatter = functools.partial(lax.psum_scatter, scatter_dimension=dim, tiled=True)
+    return _joined(op, scatter, [x])
 
 
 @evaluates("stablehlo.all_to_all")
 def _all_to_all(op: OpInJax, *operands: Array) -> list[Array]:
     op.attributes.names.add("split_count")
-    along = _along(op)
-    along |= {"split_axis": op.number("split_dimension"), "tiled": True}
-    along |= {"concat_axis": op.number("concat_dimension")}
-    return [lax.all_to_all(x, **along) for x in operands]
+    split, concat = op.number("split_dimension"), op.number("concat_dimension")
+    exchange = functools.partial(lax.all_to_all, split_axis=split, concat_axis=concat, tiled=True)
+    return _joined(op, exchange, operands)
 
 
 @evaluates("stablehlo.collective_permute")
