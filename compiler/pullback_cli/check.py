@@ -48,6 +48,7 @@ def check(**given: Any) -> None:
     batches. Each finding is `ok`, `FAIL`, or `doubtful` where noise hides the answer.
     `pullback.testing.intended` marks a rule that is no derivative.
 
-    The exit code is 1 if a rule fails, 2 if the target cannot be checked, else 0.
+    The exit code is 1 if a rule fails, 2 if there is no rule to check or the target cannot be
+    read, else 0.
     """
     call("pullback.tools.check:check", given)

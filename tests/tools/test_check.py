@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from pullback.tools import check
@@ -71,6 +73,9 @@ def elsewhere(x):
 
 def second(x):
     return lost(x)
+
+def without(x):
+    return jnp.sin(x)
 
 example_args = (np.array([0.25, 0.5, 0.75], np.float32),)
 """
@@ -185,3 +190,19 @@ def test_rules_in_files(tmp_path, pullback_command, suffix):
     refused = pullback_command("check", path, "--entry", "other")
     assert refused.exit_code == 2
     assert re.search("no (entry|function) .?`?@?other", refused.stderr)
+
+
+def test_without_a_rule_there_is_nothing_to_check(run, tmp_path, pullback_command):
+    code, output = run("without")
+    assert code == 2
+    assert "no rule was found: `" in output
+    assert "name a function that calls one with custom_jvp, custom_vjp or linear_call" in output
+    code, output = run("without", "--json")
+    assert code == 2
+    assert '"findings": []' in output
+    exported = tmp_path / "exported.bin"
+    exported.write_bytes(bytes(jax.export.export(jax.jit(jnp.sin))(1.0).serialize()))
+    result = pullback_command("check", exported)
+    assert result.exit_code == 2
+    assert "jax.export leaves out the rules of functions" in result.stderr
+    assert "save the function with pb.trace(f)" in result.stderr

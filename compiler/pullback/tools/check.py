@@ -10,12 +10,14 @@ from collections.abc import Iterator
 
 import click
 
+from pullback import Program
 from pullback.errors import UsageError
 from pullback.frontend.rules.kept_call import KeptCall
 from pullback.program.progress import Progress
 from pullback.testing.check import Watcher, check_rules
+from pullback.testing.findings import Report
 from pullback.tools.plugins import load_rules
-from pullback.tools.sources import load_source
+from pullback.tools.sources import Source, load_source
 from pullback.tools.targets import blaming
 
 PATIENCE = 20.0
@@ -55,8 +57,30 @@ def check(
             watcher=watcher,
         )
     click.echo(json.dumps(report.as_json(), indent=2) if as_json else str(report))
+    if not report.findings:
+        raise _nothing_to_check(source, report)
     if report.failed:
         raise SystemExit(1)
+
+
+def _nothing_to_check(source: Source, report: Report) -> UsageError:
+    """Return the error for a program that calls no function whose rules are checked."""
+    if report.left_out:
+        return UsageError(
+            f"`{source.spec}` has rules of installed packages only, and these are left out",
+            do="check them: --installed",
+        )
+    program = source.program
+    if isinstance(program, Program) and program._environment.lost_after is not None:
+        return UsageError(
+            f"no rule was found in `{source.spec}`: jax.export leaves out the rules of functions",
+            do="save the function with pb.trace(f)(…).save, and check that file",
+        )
+    return UsageError(
+        f"no rule was found: `{source.spec}` calls no function that has a derivative rule to check",
+        do="name a function that calls one with custom_jvp, custom_vjp or linear_call; rules for "
+        "composites are given by --load-rules",
+    )
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
 // RUN: not pullback check --load-rules %S/Inputs/checked_rules.py %s | filecheck %s
-// RUN: pullback check %s | filecheck %s --check-prefix=NONE
+// RUN: not pullback check %s | filecheck %s --check-prefix=NONE
 
 // The rules that a process has for composites are compared with their decompositions.
 
