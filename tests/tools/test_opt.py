@@ -14,7 +14,7 @@ import pytest
 
 import pullback as pb
 from pullback import _jax, artifact
-from pullback.passes import PASSES, PIPELINES, STOCK_PASSES
+from pullback.passes import PASSES, PIPELINES, STOCK_PASSES, plugins
 from pullback.tools.module_io import parse_module
 from pullback_cli import opt as main
 from pullback_runtime import _container
@@ -218,6 +218,32 @@ def test_verify_each_and_its_opposite(run) -> None:
     assert "custom_jvp_call_c3" in fail(run(INVALID, "--verify-each"))
     out, _ = succeed(run(INVALID, "--no-verify-each"))
     assert "@nowhere" in out
+
+
+PLUGIN = """
+from dataclasses import dataclass
+from typing import ClassVar
+from pullback._jax import ir
+from pullback.passes.base import Pass
+
+@dataclass(frozen=True)
+class Wrong(Pass):
+    name: ClassVar[str] = "acme-wrong"
+
+    def run(self, module, rules):
+        wrong = ir.TypeAttr.get(ir.Type.parse("(tensor<f32>) -> tensor<2xf32>"))
+        module.body.operations[0].attributes["function_type"] = wrong
+"""
+
+
+def test_verify_each_names_the_pass_that_makes_an_invalid_module(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    path = tmp_path / "acme_wrong.py"
+    path.write_text(PLUGIN)
+    flags = f"--load-pass-plugin={path}", "--cse", "--acme-wrong", "--cse", "--verify-each"
+    err = fail(run(SOURCE, *flags))
+    assert "error: type of return operand 0 ('tensor<f32>') doesn't match" in err
+    assert err.endswith("the module is invalid after the pass `acme-wrong`\n")
 
 
 def test_print_ir_around_a_pass_that_is_none(run) -> None:

@@ -158,7 +158,8 @@ def _run_instrumented(
 def _readable(error: Exception, stages: tuple[Stage, ...]) -> Exception:
     """Convert an error of MLIR's to a PipelineError; return any other error as it is."""
     if isinstance(error, ir.MLIRError):
-        return PipelineError(f"pipeline {format_pipeline(stages)} failed: {error}")
+        said = [f"pipeline {format_pipeline(stages)} failed: {error}"]
+        return PipelineError("\n".join(said + getattr(error, "__notes__", [])))
     return error
 
 
@@ -207,14 +208,17 @@ def _add_pass(
     """Add one of our passes; keep what it raises, for MLIR only knows that a pass failed."""
 
     def run(op: ir.Operation, handle: Any) -> None:
+        is_ours = type(stage).__module__.startswith(f"{__package__}.")
+        note = "" if is_ours else f"in the pass `{stage.name}`"
         try:
             with limited(module, f"the pass `{stage.name}`"):
                 stage.run(module, rules)
             if wanted.verify_each:
+                note = f"the module is invalid after the pass `{stage.name}`"
                 verify_module(module)
         except Exception as error:
-            if not type(stage).__module__.startswith(f"{__package__}."):
-                error.add_note(f"in the pass `{stage.name}`")
+            if note:
+                error.add_note(note)
             raised.append(error)
             handle.signal_pass_failure()
 

@@ -272,5 +272,6 @@ def _report(error: BaseException, options: Options, part: bytes | str = "") -> N
     source = part if isinstance(part, str) else ""
     for message in messages_of(error):
         click.echo(message.format(options.name, source), err=True)
-    for note in getattr(error, "__notes__", ()):
+    notes = [note for each in (error.__cause__, error) for note in getattr(each, "__notes__", ())]
+    for note in dict.fromkeys(notes):  # an error that stands for another one has its notes as well
         click.echo(note, err=True)
