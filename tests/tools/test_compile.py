@@ -12,7 +12,7 @@ RECURRENT = Path(__file__).parents[1] / "files" / "golden" / "format-1" / "recur
 
 
 def test_what_it_writes_runs(pullback_command, tmp_path):
-    path = tmp_path / "new" / "model.exe"
+    path = tmp_path / "model.exe"
     result = pullback_command("compile", RECURRENT, "--backend", "cpu", "-o", path)
     assert result.exit_code == 0, result.output
     assert "4.2 kB the program" in result.stderr

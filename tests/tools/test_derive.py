@@ -206,7 +206,7 @@ def test_a_saved_program_goes_through_the_pipes_as_text(
 
 
 def test_saved_programs_keep_what_they_closed_over(pullback_command, code, tmp_path):
-    saved = tmp_path / "new" / "folder" / "closed.mlirbc"
+    saved = tmp_path / "closed.mlirbc"
     options = ("--args", "f32", "--vjp", "-o", saved)
     assert pullback_command("derive", f"{code}:closed", *options).exit_code == 0
     program = pullback.load(saved)

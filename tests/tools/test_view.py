@@ -203,10 +203,16 @@ def test_sources_that_are_gone_or_newer_are_said_to_be(shown):
 
 
 def test_the_command(pullback_command, model, tmp_path):
-    out = tmp_path / "folder" / "page.html"
+    out = tmp_path / "page.html"
     result = pullback_command("view", f"{model}:scalar", "--derivative", "grad", "-o", out)
     assert result.exit_code == 0, result.stderr
     assert "gradient (grad)" in out.read_text()
+    nowhere = tmp_path / "folder" / "page.html"
+    refused = pullback_command("view", f"{model}:scalar", "-o", nowhere)
+    assert refused.exit_code == 2
+    assert f"cannot write `{nowhere}`: No such file or directory" in refused.stderr
+    assert "do:    give another place with -o, in a folder that is there" in refused.stderr
+    assert not nowhere.parent.exists()
     refused = pullback_command("view", f"{model}:scalar", "--wrt", "0")
     assert (refused.exit_code, "--wrt says nothing without --derivative" in refused.stderr) == (
         2,

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.filesize import decimal
 
 import pullback_runtime
-from pullback.tools.show import into_its_folder, note, working
+from pullback.tools.show import note, working, writing
 from pullback_runtime import _artifact
 
 
@@ -21,7 +21,7 @@ def compile(
 ) -> None:
     """Compile FILE, a saved program, ahead of time, for pullback_runtime.load_executable."""
     content = _artifact.read_bytes(file)
-    with _artifact.naming_file(file), into_its_folder(output), working(f"compiling {file}"):
+    with _artifact.naming_file(file), writing(output), working(f"compiling {file}"):
         pullback_runtime.save_executable(
             content, output, entry=entry or "main", engine=engine, plugin=plugin, backend=backend
         )

@@ -18,7 +18,7 @@ from pullback.program.argument_leaves import spell
 from pullback.program.derivation import Signature
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.plugins import load_rules
-from pullback.tools.show import into_its_folder, note, show_ir, working, write
+from pullback.tools.show import note, show_ir, working, write, writing
 from pullback.tools.sources import (
     Source,
     check_used,
@@ -187,7 +187,7 @@ def derive(
         for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
             program = program.run_passes(pipeline, verify_each=True)
     if output is not None and saved:
-        with naming(source), into_its_folder(output), working(f"saving {output}"):
+        with naming(source), writing(output), working(f"saving {output}"):
             _save(program, output, allow_refusals, entry_name, entries)
         return
     if program.constants:

@@ -25,7 +25,7 @@ from pullback.ir.printed import Printed
 from pullback.ir.symbols import FUNC
 from pullback.program.read_residuals import UNKNOWN
 from pullback.tools.derive import MODES, derive_program
-from pullback.tools.show import note, show_ir, working, write
+from pullback.tools.show import note, show_ir, working, write, writing
 from pullback.tools.sources import (
     Source,
     check_used,
@@ -165,6 +165,9 @@ def dump(
     if stats:
         _show_statistics(stager.statistics(wanted), as_json)
         return
+    if folder is not None:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
     for stage, text in stager.texts(wanted):
         if folder is not None:
             write(text, folder / FILES[stage])

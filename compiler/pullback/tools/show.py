@@ -48,19 +48,18 @@ def _coloured(text: str) -> Text:
 
 def write(text: str, output: Path) -> None:
     """Write text to a file, with one newline at its end."""
-    with into_its_folder(output):
+    with writing(output):
         output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
-def into_its_folder(output: Path) -> Iterator[None]:
-    """Make the folder of a file and run the body that writes it; turn OSErrors into UsageErrors."""
+def writing(output: Path) -> Iterator[None]:
+    """Run the body, which writes a file or makes a folder; turn OSErrors into UsageErrors."""
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         raise UsageError(
-            f"cannot write `{output}`: {error.strerror or error}", do="write to another place: -o"
+            f"cannot write `{output}`: {error.strerror or error}", do="give another place with -o, in a folder that is there"
         ) from error
 
 
