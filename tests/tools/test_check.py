@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from pullback.autodiff import registry
 from pullback.tools import check
 
 RULES = """
@@ -190,6 +191,51 @@ def test_rules_in_files(tmp_path, pullback_command, suffix):
     refused = pullback_command("check", path, "--entry", "other")
     assert refused.exit_code == 2
     assert re.search("no (entry|function) .?`?@?other", refused.stderr)
+
+
+CALLS = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.composite "test_check.wrong" %x {decomposition = @sine}
+    : (tensor<f32>) -> tensor<f32>
+  %1 = stablehlo.custom_call @test_check_call(%0) : (tensor<f32>) -> tensor<f32>
+  return %1 : tensor<f32>
+}
+func.func private @sine(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.sine %x : tensor<f32>
+  return %0 : tensor<f32>
+}
+"""
+PLUGIN = """from pullback.rules.registry import rule
+
+@rule("test_check.wrong")
+class Wrong:
+    @staticmethod
+    def jvp(op, tangents):
+        return []
+
+    @staticmethod
+    def vjp(op, cts):
+        return [cts[0], cts[0]]
+"""
+
+
+@pytest.fixture
+def checked_plugin(tmp_path, pullback_command):
+    """The command for a module that has a composite with a registered rule, and a custom call."""
+    module, rules = tmp_path / "calls.mlir", tmp_path / "plugin_of_test_check.py"
+    module.write_text(CALLS)
+    rules.write_text(PLUGIN)
+    yield lambda *options: pullback_command("check", module, "--load-rules", rules, *options)
+    registry.RULES.pop("test_check.wrong", None)
+
+
+def test_a_custom_call_is_allowed_by_name(checked_plugin):
+    refused = checked_plugin()
+    assert refused.exit_code == 2
+    assert "the file calls `test_check_call`, which runs whatever is" in refused.stderr
+    registry.RULES.pop("test_check.wrong")
+    result = checked_plugin("--allow-custom-calls", "test_check_call")
+    assert result.exit_code == 1
+    assert "2 checks of rules, 2 failed" in result.stdout
 
 
 def test_without_a_rule_there_is_nothing_to_check(run, tmp_path, pullback_command):

@@ -30,6 +30,7 @@ def check(
     entry: str | None,
     sizes: dict[str, int] | None,
     plugins: tuple[str, ...],
+    allow_custom_calls: tuple[str, ...],
     order: int,
     seed: int,
     tolerance: float,
@@ -44,7 +45,9 @@ def check(
         )
     load_rules(plugins)
     with blaming(target), _watching() as watcher:
-        source = load_source(target, arguments, entry=entry, sizes=sizes)
+        source = load_source(
+            target, arguments, entry=entry, sizes=sizes, allow_custom_calls=allow_custom_calls
+        )
         report = check_rules(
             source.fixed("a check"),
             *(source.target.arguments if source.target else ()),
