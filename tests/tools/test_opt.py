@@ -457,7 +457,11 @@ def test_missing_file(run, tmp_path: Path) -> None:
         (["--inlin-calls"], "--inline-calls"),
         (["--inline-calls=max-op=3"], "did you mean max-ops?"),
         (["--cse", "--pass-pipeline=cse"], "the pipeline is given twice"),
-        (["--no-such-flag"], "No such option"),
+        (["--no-such-flag"], "No such option '--no-such-flag'. --list-passes lists all passes; of"),
+        (["--no-such-flag"], "a pass of your own, name its file: --load-pass-plugin"),
+        (["--grad"], "A gradient is made by `pullback derive --grad`, and --vjp is the pass."),
+        (["-p", "bogus"], "no pass is named 'bogus'\n  do:    list them: pullback opt --list-pa"),
+        (["--load-pass-plugin=json"], "`json` defines no pass"),
         (["--mlir-elide-elementsattrs-if-larger=x"], "'x' is not a valid integer"),
     ],
 )

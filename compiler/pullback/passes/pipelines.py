@@ -108,7 +108,10 @@ def check_known(name: str) -> None:
             f"{name!r} is a pipeline, and no pass", do=f"name one of its passes: {PIPELINES[name]}"
         )
     if not is_known(name):
-        raise PipelineError(f"no pass is named {name!r}", do=did_you_mean(name, known_names()))
+        close = did_you_mean(name, known_names())
+        raise PipelineError(
+            f"no pass is named {name!r}", do=close or "list them: pullback opt --list-passes"
+        )
 
 
 def known_names() -> list[str]:

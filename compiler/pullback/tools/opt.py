@@ -14,7 +14,7 @@ import click
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.errors import PipelineError, PullbackError, UsageError
+from pullback.errors import PipelineError, PluginError, PullbackError, UsageError
 from pullback.passes.list_passes import list_passes, passes_as_json
 from pullback.passes.manager import Instrumentation, run_pipeline, verify_module, write_reproducer
 from pullback.passes.pipelines import (
@@ -36,6 +36,10 @@ from pullback_runtime import _container
 
 FAILED = 1
 BAD_USAGE = 2
+
+HINT = " --list-passes lists all passes; of a pass of your own, name its file: --load-pass-plugin"
+HINTS = {"grad": " A gradient is made by `pullback derive --grad`, and --vjp is the pass."}
+"""What to do about flags that are near to none: by name."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ def opt(**arguments: Any) -> None:
             check_known(name)
     except PullbackError as error:
         _report(error, options)
-        sys.exit(BAD_USAGE if isinstance(error, (PipelineError, UsageError)) else FAILED)
+        is_usage = isinstance(error, (PipelineError, PluginError, UsageError))
+        sys.exit(BAD_USAGE if is_usage else FAILED)
     if arguments["dump_pass_pipeline"]:
         click.echo(format_pipeline(stages), err=True)
     sys.exit(0 if process(content, stages, options) else FAILED)
@@ -177,8 +182,10 @@ def _stages_of(text: str) -> tuple[Stage, ...]:
         context = click.get_current_context()
         options = [name for each in context.command.params for name in each.opts]
         flags = [*options, *(f"--{known}" for known in known_names())]
-        close = difflib.get_close_matches(f"--{name}", flags, n=2)
-        raise click.NoSuchOption(f"--{name}", possibilities=close, ctx=context)
+        close = difflib.get_close_matches(f"--{name}", flags, n=2, cutoff=0.7)
+        hint = "" if close else HINTS.get(name, HINT)
+        said = f"No such option '--{name}'.{hint}"
+        raise click.NoSuchOption(f"--{name}", said, possibilities=close, ctx=context)
     return parse_pipeline(text.removeprefix("--"))
 
 
