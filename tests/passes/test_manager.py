@@ -133,7 +133,8 @@ def test_verify_each_finds_invalid_ir() -> None:
 
 
 def test_verify_each_finds_broken_constraints() -> None:
-    with pytest.raises(VerificationError, match="custom_jvp_call_c3: `jvp` names @nowhere") as caught:
+    words = "custom_jvp_call_c3: `jvp` names @nowhere"
+    with pytest.raises(VerificationError, match=words) as caught:
         run_pipeline(parse(), [BreakRule()], verify_each=True)
     assert caught.value.__notes__ == ["the module is invalid after the pass `break-rule`"]
 

@@ -80,7 +80,14 @@ def test_another_function_than_main(pullback_command, tmp_path):
 def test_what_does_not_parse_is_said_with_the_name_of_the_file(pullback_command, tmp_path):
     path = tmp_path / "m.mlir"
     path.write_text("func.func @main(")
-    assert f'error: "{path}":1:' in pullback_command("info", path).stderr
+    said = pullback_command("info", path).stderr
+    assert f'error: "{path}":1:' in said
+    assert f"where: {path}, a file of 16 bytes without pullback's digest" in said
+    assert "it must be StableHLO text, bytecode, or what jax.export serialised" in said
+    refused = pullback_command("info", path.with_suffix(".py"))
+    assert refused.exit_code == 2
+    assert "m.py` is a file of Python, and `pullback info` describes saved pro" in refused.stderr
+    assert "m.py:function" in refused.stderr
 
 
 def test_mistakes(pullback_command, tmp_path):

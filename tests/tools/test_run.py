@@ -223,15 +223,24 @@ def test_types_of_random_keys(pullback_command, tmp_path, types):
     result = pullback_command("run", f"{path}:f", *options)
     assert result.exit_code == 0, result.stderr
     types = types.replace("i32", "f32")
-    assert pullback_command("check", f"{path}:f", "--args", types).exit_code == 0
+    assert "0 checks of rules" in pullback_command("check", f"{path}:f", "--args", types).stdout
     shown = pullback_command("derive", f"{path}:f", "--vjp", "--wrt", "1", "--args", types).stdout
     assert "func.func public @main" in shown
+
+
+def test_types_are_no_values(pullback_command, tmp_path):
+    path = tmp_path / "same.py"
+    path.write_text("def same(x): return x\n")
+    result = pullback_command("run", f"{path}:same", "--args", "f32[3]", "--find-nan")
+    assert result.exit_code == 2
+    assert "there are no values for the 1 argument, only types" in result.stderr
+    assert "do:    give --input FILE.npy for each of them, or --random SEED" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], "there are no values for the 2 arguments"),
+        ([], "there are no values for the 2 arguments\n  do:    give --input FILE.npy for each"),
         (["--input", "x.npy"], "`square.mlir` takes 2 arrays, and 1 are given"),
         (["--input", "x.npy", "--random", "1"], "--input and --random exclude each other"),
         (["--input", "absent.npy"], "cannot read the input `absent.npy`: No such file"),

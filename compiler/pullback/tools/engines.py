@@ -77,8 +77,10 @@ def _example_values(source: Source, avals: Sequence[Any]) -> Arrays:
     leaves = _given(source)
     concrete = [leaf for leaf in leaves if not isinstance(leaf, jax.ShapeDtypeStruct)]
     if len(concrete) != len(avals):
+        count = "1 argument" if len(avals) == 1 else f"{len(avals)} arguments"
+        only_types = ", only types" if len(concrete) != len(_given(source)) else ""
         raise UsageError(
-            f"there are no values for the {len(avals)} arguments",
+            f"there are no values for the {count}{only_types}",
             do="give --input FILE.npy for each of them, or --random SEED",
         )
     pairs = zip(concrete, avals, strict=True)

@@ -11,6 +11,7 @@ import click
 
 import pullback
 from pullback import Program
+from pullback.errors import UsageError
 from pullback.files.describe import rule_inventory
 from pullback.files.loaded_program import ORDER
 from pullback.ir import ops
@@ -24,8 +25,14 @@ from pullback_runtime import _artifact, _container, _entries, _meshes, _symbolic
 
 def info(file: str, entry: str | None, allow_custom_calls: tuple[str, ...], as_json: bool) -> None:
     """Show the signature, rules, platforms, versions and sizes of FILE, or of `-` for stdin."""
-    content = _artifact.read_bytes(standard_input() if file == "-" else Path(file))
-    with naming(file):
+    if file.endswith(".py"):
+        raise UsageError(
+            f"`{file}` is a file of Python, and `pullback info` describes saved programs and MLIR",
+            do=f"show a function of it: pullback dump {file}:function",
+        )
+    source = standard_input() if file == "-" else Path(file)
+    content = _artifact.read_bytes(source)
+    with _artifact.naming_file(source), naming(file):
         program = pullback.load(
             content, entry=entry or "main", allow_custom_calls=allow_custom_calls
         )

@@ -59,7 +59,8 @@ def writing(output: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(
-            f"cannot write `{output}`: {error.strerror or error}", do="give another place with -o, in a folder that is there"
+            f"cannot write `{output}`: {error.strerror or error}",
+            do="give another place with -o, in a folder that is there",
         ) from error
 
 

@@ -12,7 +12,7 @@
 // INTERPRET: result 0: f32[2]
 // INTERPRET-NOT: xla
 
-// NOVALUES: there are no values for the 1 arguments
+// NOVALUES: there are no values for the 1 argument
 // NOVALUES-NEXT: do: give --input FILE.npy for each of them, or --random SEED
 
 func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
