@@ -196,15 +196,18 @@ def test_rules_in_files(tmp_path, pullback_command, suffix):
 CALLS = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
   %0 = stablehlo.composite "test_check.wrong" %x {decomposition = @sine}
     : (tensor<f32>) -> tensor<f32>
-  %1 = stablehlo.custom_call @test_check_call(%0) : (tensor<f32>) -> tensor<f32>
-  return %1 : tensor<f32>
+  %1 = stablehlo.composite "test_check.forward" %0 {decomposition = @sine}
+    : (tensor<f32>) -> tensor<f32>
+  %2 = stablehlo.custom_call @test_check_call(%1) : (tensor<f32>) -> tensor<f32>
+  return %2 : tensor<f32>
 }
 func.func private @sine(%x: tensor<f32>) -> tensor<f32> {
   %0 = stablehlo.sine %x : tensor<f32>
   return %0 : tensor<f32>
 }
 """
-PLUGIN = """from pullback.rules.registry import rule
+PLUGIN = """from pullback.dialect.build import cos, mul
+from pullback.rules.registry import rule
 
 @rule("test_check.wrong")
 class Wrong:
@@ -215,6 +218,16 @@ class Wrong:
     @staticmethod
     def vjp(op, cts):
         return [cts[0], cts[0]]
+
+@rule("test_check.forward")
+class WrongInForwardMode:
+    @staticmethod
+    def jvp(op, tangents):
+        return [mul(tangents[0], mul(cos(op.x), 3.0))]
+
+    @staticmethod
+    def vjp(op, cts):
+        return [mul(cts[0], cos(op.x))]
 """
 
 
@@ -225,17 +238,43 @@ def checked_plugin(tmp_path, pullback_command):
     module.write_text(CALLS)
     rules.write_text(PLUGIN)
     yield lambda *options: pullback_command("check", module, "--load-rules", rules, *options)
-    registry.RULES.pop("test_check.wrong", None)
+    forget_plugin()
+
+
+def forget_plugin() -> None:
+    for name in ("wrong", "forward"):
+        registry.RULES.pop(f"test_check.{name}", None)
 
 
 def test_a_custom_call_is_allowed_by_name(checked_plugin):
     refused = checked_plugin()
     assert refused.exit_code == 2
     assert "the file calls `test_check_call`, which runs whatever is" in refused.stderr
-    registry.RULES.pop("test_check.wrong")
-    result = checked_plugin("--allow-custom-calls", "test_check_call")
+    forget_plugin()
+    result = checked_plugin("--allow-custom-calls", "test_check_call", "--order", "1")
     assert result.exit_code == 1
-    assert "2 checks of rules, 2 failed" in result.stdout
+    assert "checks of rules, 4 failed" in result.stdout
+
+
+def test_both_modes_of_a_registered_rule_are_checked(checked_plugin):
+    """Each mode by the function for it; JAX would transpose the one for reverse mode."""
+    said = checked_plugin("--allow-custom-calls", "test_check_call", "--order", "1").stdout
+    returned = "the rule raises RuleResultError: the rule for `test_check.wrong` in {} returned {}"
+    place = "plugin_of_test_check"
+    assert f"FAIL test_check.wrong jvp: {returned.format(place, '0 tangents instead of 1')}" in said
+    assert f"FAIL test_check.wrong vjp: {returned.format(place, '2 cotangents instead')}" in said
+    assert "rule: the rule registered for `test_check.wrong`: jvp at " in said
+    assert f"{place}.py:6-8 and vjp at " in said
+    assert f"{place}.py:10-12\n" in said
+    assert "FAIL test_check.forward jvp: the rule gives " in said
+    assert "FAIL test_check.forward duality: the inner product of the vjp is " in said
+    assert "ok   test_check.forward: value, vjp, types, linearity, batch (" in said
+
+
+def test_a_target_that_has_the_rule_itself_is_its_call(run):
+    code, output = run("right", "--order", "1")
+    assert code == 0
+    assert "ok   right: jvp, value, vjp, types, linearity, duality, batch (the target its" in output
 
 
 def test_without_a_rule_there_is_nothing_to_check(run, tmp_path, pullback_command):

@@ -14,13 +14,16 @@ import jax
 
 from pullback._jax import call_operands, jaxprs, source_info, tracing, user_rules
 from pullback._jax.tangent_types import is_inexact
+from pullback.autodiff import registry
 from pullback.errors import PullbackError, headline
 from pullback.frontend.closures import reflect
 from pullback.frontend.rules.kept_call import KeptCall
 from pullback.frontend.trace import trace
-from pullback.ir import locations
+from pullback.ir import locations, ops
 from pullback.ir.masks import Asked
 from pullback.program.as_jax.derivative_ops import ATTRIBUTE, RuleInModule
+from pullback.program.as_jax.one_call import one_call
+from pullback.program.as_jax.table import aval_of
 from pullback.program.record import AnyProgram
 from pullback.program.symbolic import SymbolicProgram
 from pullback.testing.comparison import Comparison
@@ -45,6 +48,9 @@ BUDGET = 5.0
 
 TOLERANCE = 1e-3
 """The largest relative difference; of narrow types, eight units in the last place."""
+
+UNKNOWN = "an unknown line"
+"""Stands for a line where an op or a call has none of the user's."""
 
 Watcher = Callable[[KeptCall, int, int], None]
 """Is told of each rule before it is checked: the rule, its number, and how many are known."""
@@ -93,7 +99,8 @@ def check_rules(
     """
     program = _traced(f_or_program, args)
     draw = Draw(seed) if inputs is None else Draw(seed, inputs)
-    check = _Check(program, draw, order, tolerance, inputs is None, installed)
+    loaded = None if program is f_or_program else f_or_program
+    check = _Check(program, draw, order, tolerance, inputs is None, installed, loaded)
     report = Report(tuple(check.findings(args, watcher)), len(check.left_out))
     if raises:
         report.raise_for_failures()
@@ -126,6 +133,7 @@ class _Check:
     tolerance: float
     special: bool
     installed: bool
+    loaded: Any = None
     label: str = "example"
     left_out: set[str] = field(default_factory=set)
 
@@ -227,8 +235,10 @@ class _Check:
         loaded = _rule_in_module(rule)
         if loaded and not loaded.rules:  # no derivative of the module asks for one
             return
-        places = (loaded.rules, loaded.where) if loaded else (_rule_lines(rule), rule.where)
-        blank = Finding("ok", rule.key, "", *places)
+        places = (
+            (_written(loaded, rule), loaded.where) if loaded else (_rule_lines(rule), _where(rule))
+        )
+        blank = Finding("ok", _name(rule), "", *places)
         operands, label = [each.operands for each in met[:MOST_EXAMPLES]], self.label
         is_solve = rule.primitive == call_operands.SOLVE
         if rule.key.startswith("custom_root") and not source_info.is_of_user(rule.call):
@@ -279,13 +289,34 @@ class _Check:
         of_user = source_info.is_of_user(rule.call) or _rule_in_module(rule) is not None
         last = self.order if of_user and not intended else 1
         for some in (tuple(moved), *alone):
-            subject = _subject(rule, some, operands[0])
-            name = rule.key
+            subject = _subject(rule, some, operands[0], self._composite(rule))
+            name = _name(rule)
             if len(some) < len(moved):
                 name += f" by {subject.names[some[0]]} alone"
             special = self.special and not subject.has_loops
             chosen = points(operands, label, some, self.draw, special)
             yield from self._by(subject, list(chosen), replace(blank, name=name), intended, last)
+
+    def _composite(self, rule: KeptCall) -> Callable[..., list[Any]] | None:
+        """Return what calls the composite of a loaded module that has a registered rule.
+
+        Return None for any other call, and where several composites of the line differ.
+        """
+        origin, name = _rule_in_module(rule), _function_name(rule)
+        if origin is None or name not in registry.RULES:
+            return None
+        types = [(x.shape, x.dtype) for x in rule.call.in_avals]
+        found = {
+            str(op.attributes): op
+            for each, op in ops.named_composites(self.loaded.module)
+            if each == name
+            and (locations.user_line_of(op) or UNKNOWN) == origin.where
+            and [(x.shape, x.dtype) for x in (aval_of(v.type) for v in op.operands)] == types
+        }
+        if len(found) != 1:
+            return None
+        call = one_call(self.loaded, *found.values())
+        return lambda *operands: inexact(call(*operands))
 
     def _by(
         self, subject: Subject, chosen: list[Point], blank: Finding, intended: bool, last: int
@@ -364,7 +395,12 @@ def _moved(rule: KeptCall) -> list[int]:
     return [i for i in rule.inexact if i >= first]
 
 
-def _subject(rule: KeptCall, moved: tuple[int, ...], example: list[Any]) -> Subject:
+def _subject(
+    rule: KeptCall,
+    moved: tuple[int, ...],
+    example: list[Any],
+    composite: Callable[..., list[Any]] | None,
+) -> Subject:
     call = tracing.equations_to_function(rule.call)
 
     def function(*operands: Any) -> list[Any]:
@@ -375,7 +411,39 @@ def _subject(rule: KeptCall, moved: tuple[int, ...], example: list[Any]) -> Subj
     modes = ("jvp", "vjp") if both or not backward else ("vjp",)
     many = len(rule.inexact_results) > 1
     results = tuple(f"result {n}" if many else "result" for n in range(len(rule.inexact_results)))
-    return Subject(function, moved, _names(rule), results, example, modes)
+    names = _names(rule)
+    return Subject(function, moved, names, results, example, modes, composite=composite)
+
+
+def _function_name(rule: KeptCall) -> str:
+    """Return the name that the function of a call has in Python, or of the composite that it is."""
+    body = _call(rule).params.get("call_jaxpr")
+    return "" if body is None else jaxprs.opened(body).debug_info.func_name
+
+
+def _name(rule: KeptCall) -> str:
+    """Return the name of a call in a report: that of a composite, or the symbol of a function."""
+    name = _function_name(rule)
+    return name if name in registry.RULES else rule.key
+
+
+def _where(rule: KeptCall) -> str:
+    """Return the line of a call; what has no line and a rule of the user's is the target."""
+    is_target = rule.where == UNKNOWN and rule.generation == 0 and user_rules_of(rule)
+    return "the target itself" if is_target else rule.where
+
+
+def _written(origin: RuleInModule, rule: KeptCall) -> str:
+    """Return where the rule of a loaded module comes from, with the lines of a registered one."""
+    registered = registry.RULES.get(_function_name(rule))
+    if registered is None:
+        return origin.rules
+    written = [
+        _lines(each)
+        for each in (registered.jvp, registered.vjp)
+        if getattr(each, "__module__", "") == registered.module and inspect.isfunction(each)
+    ]
+    return f"{origin.rules}{': ' if written else ''}{' and '.join(written)}"
 
 
 def _names(rule: KeptCall) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from pullback._jax import jaxprs, retype
 from pullback._jax.tangent_types import is_inexact
+from pullback.api import transforms
 from pullback.testing.slopes import Slope, along
 
 ITERATE = frozenset({"while", *retype.TYPED[:3]})
@@ -36,6 +37,8 @@ class Subject:
       example: operands to trace it with.
       modes: 'jvp', 'vjp' or both: those in which the rule can be taken.
       runs: the function, compiled, where it is already.
+      composite: the function as a call of a composite, whose registered rule has a forward mode of
+        its own: JAX's transformations of `function` take the transposed reverse mode for that.
     """
 
     function: Function
@@ -45,6 +48,7 @@ class Subject:
     example: Operands
     modes: tuple[str, ...]
     runs: Function | None = None
+    composite: Function | None = None
 
     @functools.cached_property
     def closed(self) -> Any:
@@ -94,6 +98,10 @@ class Subject:
 
     def pushed(self, operands: Operands, tangents: Operands) -> tuple[Any, Any]:
         """Compute what `push` does, for JAX to transform."""
+        if self.composite is not None:
+            given = dict(zip(self.moved, tangents, strict=True))
+            every = [given.get(i, _no_tangent(x)) for i, x in enumerate(operands)]
+            return transforms.jvp(self.composite, operands, every)
         primals = tuple(operands[i] for i in self.moved)
         return jax.jvp(self._restricted(operands), primals, tuple(tangents))
 
@@ -162,6 +170,7 @@ class Subject:
             example=[*self.example, *directions],
             modes=(mode,),
             runs=by(runs),
+            composite=None,
         )
 
 
@@ -193,6 +202,10 @@ def _atoms(closed: Any) -> Iterator[Any]:
     for equation in jaxprs.equations_in(closed):
         yield from equation.invars
         yield from equation.outvars
+
+
+def _no_tangent(value: Any) -> Any:
+    return jnp.zeros_like(value) if is_inexact(value) else None
 
 
 def _widened(value: Any) -> Any:

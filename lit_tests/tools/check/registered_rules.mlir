@@ -3,8 +3,8 @@
 
 // The rules that a process has for composites are compared with their decompositions.
 
-// CHECK: ok   acme_sine: jvp, value, vjp, types, linearity, duality, batch
-// CHECK: FAIL acme_negative vjp: the rule gives
+// CHECK: ok   acme.sine: jvp, value, vjp, types, linearity, duality, batch
+// CHECK: FAIL acme.negative vjp: the rule gives
 // CHECK: rule: the rule registered for `acme.negative`
 // CHECK: call: {{.*}}registered_rules.mlir:{{[0-9]+}}:8
 // CHECK-NOT: quantize
