@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import pytest
 
@@ -98,6 +98,39 @@ def test_passes_can_be_given_as_objects() -> None:
     run_pipeline(module, [InlineCalls(), "func.func(trivial-dce)"])
     assert "call" not in str(module)
     assert "stablehlo.abs" not in str(module)
+
+
+@dataclass(frozen=True)
+class Choose(Pass):
+    """Do nothing."""
+
+    name: ClassVar[str] = "choose"
+    how: Literal["a", "b"] = "a"
+    maybe: Literal["c"] | None = None
+    several: tuple[Literal["d", "e"], ...] = ()
+
+    def run(self, module, rules) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "words"),
+    [
+        ([Choose], r"a pipeline is a text, or a list of .* this is the class Choose\n.*\[Choose\("),
+        (Choose(), r"this is an object of the class Choose\n  do:    write \[Choose\(\), 'cse'\]"),
+        ([3], "this is an object of the class int"),
+        ([Choose(how="z")], "pass 'choose': option 'how' takes one of a, b, and got 'z'"),
+        ([Choose(maybe="z")], "pass 'choose': option 'maybe' takes one of c, and got 'z'"),
+        (
+            [Choose(several=("d", "z"))],
+            r"option 'several' takes one of d, e or several.*\('d', 'z'",
+        ),
+    ],
+)
+def test_what_is_no_pipeline_is_one_error(pipeline, words) -> None:
+    run_pipeline(parse(), [Choose("b", "c", ("d", "e")), Choose()])
+    with pytest.raises(PipelineError, match=words):
+        run_pipeline(parse(), pipeline)
 
 
 @pytest.mark.parametrize("verify_each", [False, True])

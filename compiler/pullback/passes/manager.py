@@ -18,6 +18,7 @@ from pullback.ir.locations import user_line
 from pullback.ir.mlir_passes import run_stock
 from pullback.ir.verify import verify
 from pullback.passes.base import NO_RULES, Pass, Rules
+from pullback.passes.options import check_choices
 from pullback.passes.pipelines import Stage, format_pipeline, parse_pipeline
 from pullback.passes.printing import PLAIN, Printing, print_module
 from pullback.passes.statistics import Statistics
@@ -95,8 +96,30 @@ def run_pipeline(
 def _stages(pipeline: str | Sequence[Stage]) -> tuple[Stage, ...]:
     if isinstance(pipeline, str):
         return parse_pipeline(pipeline)
-    parts = [(part,) if isinstance(part, Pass) else parse_pipeline(part) for part in pipeline]
-    return tuple(stage for part in parts for stage in part)
+    if not isinstance(pipeline, Sequence):
+        raise _no_stage(pipeline)
+    return tuple(stage for part in pipeline for stage in _stages_of(part))
+
+
+def _stages_of(part: Any) -> tuple[Stage, ...]:
+    """Return the stages that an object or a text is."""
+    if isinstance(part, str):
+        return parse_pipeline(part)
+    if not isinstance(part, Pass):
+        raise _no_stage(part)
+    check_choices(part)
+    return (part,)
+
+
+def _no_stage(given: Any) -> PipelineError:
+    is_class = isinstance(given, type)
+    kind = given if is_class else type(given)
+    shown = kind.__name__ if issubclass(kind, Pass) else "MyPass"
+    return PipelineError(
+        "a pipeline is a text, or a list of texts and of passes with their options, and this is "
+        f"{'the class' if is_class else 'an object of the class'} {kind.__name__}",
+        do=f"write [{shown}(), 'cse'], a list with an object for each pass",
+    )
 
 
 def run_stages(module: ir.Module, stages: Sequence[Stage], rules: Rules = NO_RULES) -> None:

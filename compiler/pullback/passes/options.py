@@ -117,6 +117,34 @@ def _parse(kind: Any, text: str) -> Any:
     return text if kind is str else parse_number(kind, text)
 
 
+def check_choices(given: Pass) -> None:
+    """Check that the options of a pass that are one of a few words are one of these.
+
+    Raises:
+      PipelineError: an option, a field whose type is a `Literal`, is none of its values.
+    """
+    for name, kind in option_types(type(given)).items():
+        value = getattr(given, name)
+        if not _is_a_choice(kind, value):
+            option = name.replace("_", "-")
+            raise PipelineError(
+                f"pass {given.name!r}: option {option!r} takes {describe_type(kind)}, and got "
+                f"{value!r}"
+            )
+
+
+def _is_a_choice(kind: Any, value: Any) -> bool:
+    """Return False for a value that is not among those of a `Literal`."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return any(_is_a_choice(each, value) for each in arguments)
+    if origin is typing.Literal:
+        return value in arguments
+    if origin is tuple and isinstance(value, tuple | list):
+        return all(_is_a_choice(arguments[0], each) for each in value)
+    return value is None or kind is not type(None)
+
+
 def parse_number(kind: Any, text: str) -> Any:
     """Parse an int or a float; Python's underscores between digits are a ValueError."""
     if "_" in text:
