@@ -271,6 +271,23 @@ def test_both_modes_of_a_registered_rule_are_checked(checked_plugin):
     assert "ok   test_check.forward: value, vjp, types, linearity, batch (" in said
 
 
+def test_composites_that_cannot_be_told_apart_are_in_doubt(checked_plugin, tmp_path):
+    """Without lines, a rule that reads attributes may have those of another composite."""
+    call = """  %{} = stablehlo.composite "test_check.forward" %{} {{
+      composite_attributes = {{n = {} : i64}}, decomposition = @sine
+    }} : (tensor<f32>) -> tensor<f32> loc(unknown)
+"""
+    text = "func.func @main(%0: tensor<f32>) -> tensor<f32> {\n"
+    text += call.format(1, 0, 1) + call.format(2, 1, 2) + "  return %2 : tensor<f32>\n}\n"
+    text += "".join(CALLS.partition("func.func private")[1:])
+    (tmp_path / "calls.mlir").write_text(text)
+    result = checked_plugin("--order", "1")
+    assert (
+        "doubtful test_check.forward jvp: several composites of this line differ" in result.stdout
+    )
+    assert "ok   test_check.forward: vjp, value, types, linearity, batch" in result.stdout
+
+
 def test_a_target_that_has_the_rule_itself_is_its_call(run):
     code, output = run("right", "--order", "1")
     assert code == 0

@@ -288,8 +288,15 @@ class _Check:
         intended = any(map(is_intended, user_rules_of(rule)))
         of_user = source_info.is_of_user(rule.call) or _rule_in_module(rule) is not None
         last = self.order if of_user and not intended else 1
+        composite = self._composite(rule)
+        is_unknown = composite is None and _function_name(rule) in registry.RULES
+        if is_unknown:  # JAX would transpose the rule for reverse mode
+            reason = "several composites of this line differ, and it cannot be told which this is"
+            yield replace(blank, verdict="doubtful", check="jvp", reason=reason)
         for some in (tuple(moved), *alone):
-            subject = _subject(rule, some, operands[0], self._composite(rule))
+            subject = _subject(rule, some, operands[0], composite)
+            if is_unknown:
+                subject = replace(subject, modes=("vjp",))
             name = _name(rule)
             if len(some) < len(moved):
                 name += f" by {subject.names[some[0]]} alone"
