@@ -75,6 +75,21 @@ def zero_times_infinity() -> Any:
     return lambda x: x * jnp.exp(x + 1000)  # here
 
 
+@planted(
+    "subtract",
+    jnp.array([1.0, -1.0]),
+    words=("infinite by stablehlo.constant at tests/test_find_nan",),
+)
+def an_infinite_number_of_the_program() -> Any:
+    """JAX gives it the line that traces the program."""
+
+    def f(x):
+        y = jnp.where(x > 0, x, -jnp.inf)
+        return jnp.exp(y - y[1]).sum()  # here
+
+    return f
+
+
 @planted("dot_general", jnp.array([[jnp.inf, jnp.inf]]), words=("infinite by the argument `x`",))
 def a_product() -> Any:
     return lambda x: x @ jnp.array([1.0, -1.0])  # here

@@ -106,11 +106,17 @@ def _place(birth: Birth) -> NanPlace:
     A function of JAX's own that is traced by itself has no lines of the user's: then it is near the
     line that calls it, or that uses its result.
     """
-    op = birth.op
+    op = _with_own_line(birth.op)
     line = locations.user_line_of(op)
     around = tuple(filter(None, map(_around, birth.around)))
     primitive = locations.primitive_of(op.location)
-    return NanPlace(op.name, primitive, line or _near(birth), line is None, around)
+    return NanPlace(birth.op.name, primitive, line or _near(birth), line is None, around)
+
+
+def _with_own_line(op: Any) -> Any:
+    """Return the op, or for a constant one that uses it: JAX gives numbers the line of the call."""
+    uses = list(op.results[0].uses) if op.name == "stablehlo.constant" else []
+    return uses[-1].owner if uses else op
 
 
 def _near(birth: Birth) -> str | None:
