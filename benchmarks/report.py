@@ -246,7 +246,7 @@ def compare(base: str, quick: bool, only: tuple[str, ...]) -> None:
             for side, source in enumerate((BASE, ROOT)):
                 found[side] += rows_of(name, options, source)
         before, after = map(by_name, found)
-        for row in before.keys() & after.keys():
+        for row in (each for each in before if each in after):
             print(moved(row, before[row], after[row]))
 
 

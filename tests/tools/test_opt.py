@@ -6,6 +6,7 @@ import io
 import re
 import shlex
 import sys
+import warnings
 from pathlib import Path
 
 import jax
@@ -440,7 +441,11 @@ def test_an_error_shows_its_line_and_a_caret(run) -> None:
 
 def test_what_jax_export_serialised(run) -> None:
     exported = jax.export.export(jax.jit(jnp.sin))(1.0)
-    out, _ = succeed(run(bytes(exported.serialize()), "--jvp"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        succeed(run(bytes(exported.serialize()), "--cse"))
+    with pytest.warns(pb.LostRulesWarning):
+        out, _ = succeed(run(bytes(exported.serialize()), "--jvp"))
     assert "stablehlo.cosine" in out
 
 

@@ -61,6 +61,11 @@ def is_text(content: bytes) -> bool:
     return b"\0" not in content
 
 
+def is_export(content: bytes | str) -> bool:
+    """Return True if this is what `jax.export` serialised."""
+    return isinstance(content, bytes) and not (_container.is_bytecode(content) or is_text(content))
+
+
 def parse_module(content: bytes | str, name: str = "-") -> ir.Module:
     """Parse text, bytecode, a portable artifact, or what `jax.export` serialised, to a module.
 
@@ -77,7 +82,7 @@ def parse_module(content: bytes | str, name: str = "-") -> ir.Module:
     with context:
         if isinstance(content, bytes) and _container.is_bytecode(content):
             return _parse_bytecode(content, context)
-        if isinstance(content, bytes) and not is_text(content):
+        if is_export(content):
             with as_ours():
                 return _artifact.open_module(content, context).module
         text = decode(content) if isinstance(content, bytes) else content

@@ -14,7 +14,14 @@ import click
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.errors import PipelineError, PluginError, PullbackError, UsageError
+from pullback.errors import (
+    PipelineError,
+    PluginError,
+    PullbackError,
+    UsageError,
+    warn_of_lost_rules,
+)
+from pullback.passes.differentiating_pass import Derivative
 from pullback.passes.list_passes import list_passes, passes_as_json
 from pullback.passes.manager import Instrumentation, run_pipeline, verify_module, write_reproducer
 from pullback.passes.pipelines import (
@@ -225,6 +232,8 @@ def _process_part(part: bytes | str, stages: tuple[Stage, ...], options: Options
 def _result(part: bytes | str, stages: tuple[Stage, ...], options: Options) -> bytes:
     """Return the text or bytecode of one module after the pipeline."""
     module = module_io.parse_module(part, options.name)
+    if module_io.is_export(part) and any(isinstance(s, Derivative) for s in stages):
+        warn_of_lost_rules()
     module.context.enable_multithreading(False)
     if options.instrumentation.verify_each:
         verify_module(module)
