@@ -19,11 +19,9 @@ from pullback.errors import PullbackError, headline
 from pullback.frontend.closures import reflect
 from pullback.frontend.rules.kept_call import KeptCall
 from pullback.frontend.trace import trace
-from pullback.ir import locations, ops
+from pullback.ir import locations
 from pullback.ir.masks import Asked
 from pullback.program.as_jax.derivative_ops import ATTRIBUTE, RuleInModule
-from pullback.program.as_jax.one_call import one_call
-from pullback.program.as_jax.table import aval_of
 from pullback.program.record import AnyProgram
 from pullback.program.symbolic import SymbolicProgram
 from pullback.testing.comparison import Comparison
@@ -288,42 +286,15 @@ class _Check:
         intended = any(map(is_intended, user_rules_of(rule)))
         of_user = source_info.is_of_user(rule.call) or _rule_in_module(rule) is not None
         last = self.order if of_user and not intended else 1
-        composite = self._composite(rule)
-        is_unknown = composite is None and _function_name(rule) in registry.RULES
-        if is_unknown:  # JAX would transpose the rule for reverse mode
-            reason = "several composites of this line differ, and it cannot be told which this is"
-            yield replace(blank, verdict="doubtful", check="jvp", reason=reason)
+        composite = _composite(rule)
         for some in (tuple(moved), *alone):
             subject = _subject(rule, some, operands[0], composite)
-            if is_unknown:
-                subject = replace(subject, modes=("vjp",))
             name = _name(rule)
             if len(some) < len(moved):
                 name += f" by {subject.names[some[0]]} alone"
             special = self.special and not subject.has_loops
             chosen = points(operands, label, some, self.draw, special)
             yield from self._by(subject, list(chosen), replace(blank, name=name), intended, last)
-
-    def _composite(self, rule: KeptCall) -> Callable[..., list[Any]] | None:
-        """Return what calls the composite of a loaded module that has a registered rule.
-
-        Return None for any other call, and where several composites of the line differ.
-        """
-        origin, name = _rule_in_module(rule), _function_name(rule)
-        if origin is None or name not in registry.RULES:
-            return None
-        types = [(x.shape, x.dtype) for x in rule.call.in_avals]
-        found = {
-            str(op.attributes): op
-            for each, op in ops.named_composites(self.loaded.module)
-            if each == name
-            and (locations.user_line_of(op) or UNKNOWN) == origin.where
-            and [(x.shape, x.dtype) for x in (aval_of(v.type) for v in op.operands)] == types
-        }
-        if len(found) != 1:
-            return None
-        call = one_call(self.loaded, *found.values())
-        return lambda *operands: inexact(call(*operands))
 
     def _by(
         self, subject: Subject, chosen: list[Point], blank: Finding, intended: bool, last: int
@@ -478,6 +449,13 @@ def _rule_in_module(rule: KeptCall) -> RuleInModule | None:
     reached = itertools.chain(*map(reflect.reachable, user_rules.written(_call(rule))))
     found = (getattr(each, ATTRIBUTE, None) for each in reached if inspect.isfunction(each))
     return next(filter(None, found), None)
+
+
+def _composite(rule: KeptCall) -> Callable[..., list[Any]] | None:
+    """Return what calls the composite of a loaded module that has a registered rule; else None."""
+    origin = _rule_in_module(rule)
+    call = None if origin is None else origin.call
+    return None if call is None else lambda *operands: inexact(call(*operands))
 
 
 def _rule_lines(rule: KeptCall) -> str:

@@ -32,10 +32,12 @@ class RuleInModule:
     Attributes:
       rules: the functions of the rule, each with its first line; empty if there are none.
       where: the line of the call.
+      call: for a composite with a registered rule, the op itself as one call of the module.
     """
 
     rules: str
     where: str
+    call: Flat | None = None
 
 
 ATTRIBUTE = "rule_in_module"
@@ -82,7 +84,7 @@ def _registered(op: OpInJax) -> Flat | None:
 
     where = user_line_of(op.operation) or "an unknown line"
     said = f"the rule registered for `{name}`" if name in registry.RULES else ""
-    setattr(rule, ATTRIBUTE, RuleInModule(said, where))
+    setattr(rule, ATTRIBUTE, RuleInModule(said, where, call if said else None))
     run = op.functions.inline(str(called(op.operation)))
 
     def function(*args: Array) -> list[Array]:
