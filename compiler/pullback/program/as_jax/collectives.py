@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec, get_abstract_mesh
 
-from pullback._jax import ir, sdy
+from pullback._jax import ir, sdy, stablehlo
 from pullback.ir.regions import MANUAL
 from pullback.program.as_jax.table import Array, OpInJax, evaluates
 from pullback.rules.body_patterns import body_name
@@ -105,14 +105,35 @@ def _groups() -> Iterator[tuple[Axes, list[list[int]]]]:
     """Yield sets of the manual axes, the smallest first, with the devices that differ by them."""
     mesh = get_abstract_mesh()
     names, sizes = mesh.axis_names, mesh.axis_sizes
-    devices = np.arange(math.prod(sizes)).reshape(sizes)
     manual = [i for i, name in enumerate(names) if name in mesh.manual_axes]
     for count in range(1, len(manual) + 1):
-        for chosen in itertools.combinations(manual, count):
-            moved = np.moveaxis(devices, chosen, range(-count, 0))
-            groups = moved.reshape(-1, math.prod(sizes[i] for i in chosen)).tolist()
+        for chosen in itertools.permutations(manual, count):
             axes = tuple(names[i] for i in chosen)
-            yield axes[0] if count == 1 else axes, groups
+            yield axes[0] if count == 1 else axes, _that_differ_by(chosen, sizes)
+
+
+def _that_differ_by(chosen: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
+    """Return the groups of devices of a mesh of these sizes that differ by some of its axes."""
+    devices = np.arange(math.prod(sizes)).reshape(sizes)
+    moved = np.moveaxis(devices, chosen, range(-len(chosen), 0))
+    found: list[list[int]] = moved.reshape(-1, math.prod(sizes[i] for i in chosen)).tolist()
+    return found
+
+
+def _groups_of(op: OpInJax) -> list[list[int]]:
+    """Return the groups of devices of a collective: listed, or told by axes, as JAX 0.12 does."""
+    op.attributes.names.update(_HOW)
+    given = op.attributes["replica_groups"]
+    if isinstance(given, ir.DenseIntElementsAttr):
+        return [[int(device) for device in group] for group in np.asarray(given)]
+    by_axes = stablehlo.ReplicaGroupMeshAxesAttr(given)
+    mesh = stablehlo.MeshAttr(by_axes.mesh)
+    axes = [stablehlo.MeshAxisAttr(a) for a in mesh.axes]
+    refs = [stablehlo.AxisRefAttr(a) for a in by_axes.axes]
+    if mesh.device_ids or any(ref.sub_axis_info is not None for ref in refs):
+        raise op.refusal(f"between the devices {given}")
+    names = [a.name for a in axes]
+    return _that_differ_by([names.index(ref.name) for ref in refs], [a.size for a in axes])
 
 
 def _joined(op: OpInJax, function: Callable[..., Array], operands: Sequence[Array]) -> list[Array]:
@@ -120,8 +141,7 @@ def _joined(op: OpInJax, function: Callable[..., Array], operands: Sequence[Arra
 
     Between one device and itself nothing happens: JAX lowers a mesh of one device to no mesh.
     """
-    op.attributes.names.update(_HOW)
-    given = np.asarray(ir.DenseIntElementsAttr(op.attributes["replica_groups"])).tolist()
+    given = _groups_of(op)
     if all(len(group) == 1 for group in given):
         return list(operands)
     along = _along(op, given)
