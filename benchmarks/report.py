@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -85,8 +86,21 @@ def run(quick: bool, only: tuple[str, ...], output: Path | None) -> None:
             found[name] = rows_of(name, options)
     output.parent.mkdir(exist_ok=True)
     benchmarks = {name: (known | found)[name] for name in SCRIPTS if name in known | found}
-    output.write_text(json.dumps({**here(), "benchmarks": benchmarks}, indent=1) + "\n")
+    output.write_text(as_json({**here(), "benchmarks": benchmarks}))
     print(f"{sum(map(len, found.values()))} rows are in {output.relative_to(ROOT)}")
+
+
+def as_json(results: dict[str, Any]) -> str:
+    """Return results as JSON with one row a line, so that a change shows which rows moved."""
+    rows: list[str] = []
+
+    def mark(row: dict[str, Any]) -> str:
+        rows.append(json.dumps(row))
+        return f"row {len(rows) - 1}"
+
+    marked = {name: list(map(mark, found)) for name, found in results["benchmarks"].items()}
+    text = json.dumps({**results, "benchmarks": marked}, indent=1)
+    return re.sub(r'"row (\d+)"', lambda found: rows[int(found[1])], text) + "\n"
 
 
 def rows_of(name: str, options: list[str], source: Path = ROOT) -> list[dict[str, Any]]:

@@ -68,3 +68,13 @@ def test_the_page_is_made_of_the_results(module):
     results = json.loads(report.RESULTS.read_text())
     assert report.PAGE.read_text() == report.text_of(results)
     assert set(results["benchmarks"]) == set(SCRIPTS)
+
+
+def test_results_are_written_with_one_row_a_line(module):
+    results = {"commit": "abc", "benchmarks": {"run": [{"name": "a"}, {"name": "b"}], "load": []}}
+    text = module("report").as_json(results)
+    assert json.loads(text) == results
+    assert [line for line in text.splitlines() if "name" in line] == [
+        '   {"name": "a"},',
+        '   {"name": "b"}',
+    ]
