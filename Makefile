@@ -48,13 +48,19 @@ help:
 	@echo "make gpu    on an NVIDIA GPU that is here: derivatives next to JAX's"
 	@echo "make test-newer | lint | types | setup | clean"
 
+# With these extras. The first line installs a copy of the runtime, whose place the second one takes.
+comma := ,
+define install
+$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[$(1)]"
+$(BIN)/python -m pip install --quiet --no-deps --editable ./runtime
+endef
+
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml setup.py runtime/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.14 found: set PYTHON=" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[test,dev]"
-	$(BIN)/python -m pip install --quiet --no-deps --editable ./runtime
+	$(call install,test$(comma)dev)
 	@touch $@
 
 demo: setup
@@ -112,7 +118,7 @@ types: setup
 
 BASE ?=
 bench: setup
-	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[bench]"
+	$(call install,bench)
 	$(RUN) $(BIN)/python benchmarks/report.py run
 	$(RUN) $(BIN)/python benchmarks/report.py page
 
@@ -127,7 +133,7 @@ bench-compare: setup
 DOCS := $(VENV)/.docs
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(RUN) $(BIN)/mkdocs
 $(DOCS): $(STAMP)
-	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[docs]"
+	$(call install,docs)
 	@touch $@
 
 docs: $(DOCS)
