@@ -18,7 +18,7 @@ from pullback_runtime._module import Aval
 
 BYTES = "bytes accessed"
 MOST_ROWS = 200
-"""How many lines of HLO a notebook shows: it keeps what it shows."""
+"""Limits the lines of HLO that a notebook shows: it keeps what it shows."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from jax._src import source_info_util as _source_info
 
+import pullback_runtime
 from pullback._jax import hijax, jaxprs
 
-_NUMPY = os.path.dirname(np.__file__) + os.sep
+_INTERNAL = tuple(os.path.dirname(str(m.__file__)) + os.sep for m in (np, pullback_runtime))
 
 COMMAND_LINE = os.path.join("click", "core.py")
 """Ends the path of the file that runs a command: the frames around it only start the process."""
@@ -63,7 +64,7 @@ def _user_frames(info: Any) -> Iterator[Frame]:
 
 def is_user_file(name: str) -> bool:
     """Return True if a file is the user's: not of the standard library, NumPy, JAX or pullback."""
-    return _source_info.is_user_filename(name) and not name.startswith(_NUMPY)
+    return _source_info.is_user_filename(name) and not name.startswith(_INTERNAL)
 
 
 def traceback_of(equation: Any) -> Any:

@@ -199,7 +199,7 @@ class _Diagnostics:
         self._handler = context.attach_diagnostic_handler(self._take)
 
     def _take(self, diagnostic: Any) -> bool:
-        line = locations.user_line(diagnostic.location) or "an unknown line"
+        line = locations.user_line(diagnostic.location) or locations.UNKNOWN
         self.messages.append(f"{diagnostic.message.partition(': %')[0][:200]} ({line})")
         return True
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pullback.autodiff.reachable_calls import Meeting, have_rules, order_of
-from pullback.errors import MissingRuleError, NotLinearError, warn_user
+from pullback.errors import MissingRuleError, NotLinearError
 from pullback.ir import locations
+from pullback.ir.warn import warn_user
 
 if TYPE_CHECKING:
     from pullback.program.program import Program

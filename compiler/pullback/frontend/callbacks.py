@@ -29,7 +29,7 @@ def mark(module: ir.Module, jaxpr: Any) -> None:
 
 def callbacks_in(jaxpr: Any) -> Iterator[str]:
     """Yield each callback into Python with its place: `debug_callback at model.py:12, in loss`."""
-    return _callbacks(jaxpr, "an unknown line", None, set())
+    return _callbacks(jaxpr, locations.UNKNOWN, None, set())
 
 
 def _callbacks(jaxpr: Any, caller: str, own: str | None, seen: set[int]) -> Iterator[str]:

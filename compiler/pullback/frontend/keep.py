@@ -28,7 +28,7 @@ from pullback._jax import (
     user_rules,
 )
 from pullback._jax.tangent_types import check_tangents, is_inexact
-from pullback.errors import PullbackError, warn_of_lost_offload
+from pullback.errors import PullbackError
 from pullback.frontend import link, nested_programs
 from pullback.frontend.native import BATCHED_BY_JAX, RECURSED, is_native
 from pullback.frontend.rewrites import simpler
@@ -36,6 +36,7 @@ from pullback.frontend.rewrites.negative_powers import is_negative_power, with_a
 from pullback.frontend.rules.call_table import CallTable
 from pullback.frontend.rules.kept_call import KeptCall
 from pullback.ir import locations
+from pullback.ir.warn import warn_of_lost_offload
 from pullback_runtime._symbolic import is_symbolic
 
 CHECK = "check"

@@ -50,7 +50,7 @@ def flops(operation: Any) -> int:
         return 2 * count * _contracted(operation)
     if name == "convolution":
         return 2 * count * _window(operation)
-    if name in ("reduce", "select_and_scatter", "chlo.scan"):
+    if name in ("reduce", "select_and_scatter"):
         return max(_elements(operation.operands[0]) - count, 0)
     if name == "reduce_window":
         return count * math.prod(build.integers(operation.attributes["window_dimensions"]))

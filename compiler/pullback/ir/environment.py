@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from pullback.errors import warn_of_lost_rules
+from pullback.ir.warn import warn_of_lost_rules
 from pullback_runtime import _meshes
 
 

@@ -29,6 +29,9 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _INSIDE_RUNTIME = os.path.dirname(pullback_runtime.__file__) + os.sep
 _INSIDE_JAX = os.path.dirname(jax.__file__) + os.sep
 
+UNKNOWN = "an unknown line"
+"""Stands for the line of what has none of the user's."""
+
 
 def user_line(location: ir.Location) -> str | None:
     """Return the innermost line of the user's code in a location: `model.py:42, in loss`.

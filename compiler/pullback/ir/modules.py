@@ -44,7 +44,7 @@ def text_of(module: ir.Module, debug_info: bool = False, most_elements: int | No
 
 
 _DIGITS = 8
-"""How many digits of an element of a resource, such as a 32-bit float, MLIR prints."""
+"""Counts the digits that MLIR prints for an element of a resource, such as a 32-bit float."""
 
 _RESOURCES = "dialect_resources:"
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pullback.ir.lexer import coloured_ir
 
 MOST_ROWS = 200
-"""How many rows of a module are shown: notebooks keep what they show."""
+"""Limits the rows of a module that are shown: notebooks keep what they show."""
 
 # Colours are those of Jupyter's editor, in its light and dark themes; others show the second ones.
 STYLE = """<style>

@@ -12,7 +12,7 @@ from pullback.errors import PipelineError
 
 @dataclass(frozen=True)
 class Printing:
-    """How to print a module: the flags of mlir-opt, whose names follow each.
+    """Say how to print a module: the flags of mlir-opt, whose names follow each.
 
     Attributes:
       elide_larger_than: `--mlir-elide-elementsattrs-if-larger`
@@ -46,7 +46,7 @@ def print_module(module: ir.Module, how: Printing = PLAIN) -> str:
 
 _RESULTS = re.compile(r"\s*(%[\w$.-]+(?::\d+)?(?:, %[\w$.-]+(?::\d+)?)*) = ")
 _BRIEF_REDUCE = " applies "
-"""In the text of a stablehlo.reduce whose region is one op, which has no line of its own."""
+"""Stands in the text of a stablehlo.reduce whose region is one op, which has no line then."""
 
 
 def _with_users(module: ir.Module, text: str) -> str:

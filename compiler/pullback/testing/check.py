@@ -47,9 +47,6 @@ BUDGET = 5.0
 TOLERANCE = 1e-3
 """The largest relative difference; of narrow types, eight units in the last place."""
 
-UNKNOWN = "an unknown line"
-"""Stands for a line where an op or a call has none of the user's."""
-
 Watcher = Callable[[KeptCall, int, int], None]
 """Is told of each rule before it is checked: the rule, its number, and how many are known."""
 
@@ -97,8 +94,7 @@ def check_rules(
     """
     program = _traced(f_or_program, args)
     draw = Draw(seed) if inputs is None else Draw(seed, inputs)
-    loaded = None if program is f_or_program else f_or_program
-    check = _Check(program, draw, order, tolerance, inputs is None, installed, loaded)
+    check = _Check(program, draw, order, tolerance, inputs is None, installed)
     report = Report(tuple(check.findings(args, watcher)), len(check.left_out))
     if raises:
         report.raise_for_failures()
@@ -131,7 +127,6 @@ class _Check:
     tolerance: float
     special: bool
     installed: bool
-    loaded: Any = None
     label: str = "example"
     left_out: set[str] = field(default_factory=set)
 
@@ -407,7 +402,7 @@ def _name(rule: KeptCall) -> str:
 
 def _where(rule: KeptCall) -> str:
     """Return the line of a call; what has no line and a rule of the user's is the target."""
-    is_target = rule.where == UNKNOWN and rule.generation == 0 and user_rules_of(rule)
+    is_target = rule.where == locations.UNKNOWN and rule.generation == 0 and user_rules_of(rule)
     return "the target itself" if is_target else rule.where
 
 

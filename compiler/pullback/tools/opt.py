@@ -19,8 +19,8 @@ from pullback.errors import (
     PluginError,
     PullbackError,
     UsageError,
-    warn_of_lost_rules,
 )
+from pullback.ir.warn import warn_of_lost_rules
 from pullback.passes.differentiating_pass import Derivative
 from pullback.passes.list_passes import list_passes, passes_as_json
 from pullback.passes.manager import Instrumentation, run_pipeline, verify_module, write_reproducer
@@ -46,7 +46,7 @@ BAD_USAGE = 2
 
 HINT = " --list-passes lists all passes; of a pass of your own, name its file: --load-pass-plugin"
 HINTS = {"grad": " A gradient is made by `pullback derive --grad`, and --vjp is the pass."}
-"""What to do about flags that are near to none: by name."""
+"""Says what to do about flags that are near to none, by name."""
 
 
 @dataclass(frozen=True)

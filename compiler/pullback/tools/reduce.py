@@ -27,7 +27,7 @@ HOLE = "{}"
 
 @dataclass(frozen=True)
 class Failing:
-    """Whether a command fails for a module, which it gets as a file of text.
+    """Tell whether a command fails for a module, which it gets as a file of text.
 
     Attributes:
       path: of that file.

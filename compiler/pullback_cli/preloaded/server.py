@@ -20,7 +20,7 @@ import pullback_cli
 from pullback_cli.preloaded import TOOLS
 
 READ_AT_IMPORT = ("JAX", "XLA", "PYTHON", "PULLBACK")
-"""How variables begin that are read before a command is: those of commands must be ours."""
+"""Begin the variables that are read before a command is: those of commands must be ours."""
 PRELOADED = ("check", "derive", "dump", "info", "opt", "report")
 """Modules of `pullback.tools`."""
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import reflect, source_info
-from pullback.errors import warn_of_late_binding
 from pullback.frontend.closures.reflect import variables
 from pullback.ir import locations
+from pullback.ir.warn import warn_of_late_binding
 
 _STORE = dis.opmap["STORE_DEREF"]
 

@@ -14,6 +14,7 @@ from pullback.frontend.closures import lift, reassigned
 from pullback.frontend.closures.same_rule import Identities
 from pullback.frontend.rules import leaked_values
 from pullback.frontend.rules.kept_call import STOPS, USERS, Batch, KeptCall
+from pullback.ir import locations
 from pullback.ir.environment import Environment
 from pullback.ir.masks import Asked
 from pullback.passes.base import Rules
@@ -172,7 +173,7 @@ class CallTable(Rules):
             call=call,
             decomposition=decomposition,
             num_residuals=user_rules.num_residuals(equation),
-            where=self.place or "an unknown line",
+            where=self.place or locations.UNKNOWN,
             generation=self._generation,
             settings=self.settings,
             checked_axes=self._checked_axes,

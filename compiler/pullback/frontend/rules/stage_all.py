@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pullback._jax import ir, jaxprs
 from pullback.autodiff.reachable_calls import Meeting, Meetings, order_of
-from pullback.errors import MissingRuleError, warn_user
+from pullback.errors import MissingRuleError
 from pullback.frontend.rules.wanted_rules import (
     Arguments,
     CallRules,
@@ -21,6 +21,7 @@ from pullback.frontend.rules.wanted_rules import (
 from pullback.ir import ops
 from pullback.ir.masks import singles
 from pullback.ir.ops import REFUSED, RULE
+from pullback.ir.warn import warn_user
 from pullback.program.progress import Progress
 from pullback_runtime._jax import operations_where
 

@@ -17,7 +17,7 @@ from jax.custom_derivatives import SymbolicZero, linear_call
 from pullback.autodiff import registry
 from pullback.errors import MissingRuleError
 from pullback.ir import masks, ops
-from pullback.ir.locations import user_line_of
+from pullback.ir.locations import UNKNOWN, user_line_of
 from pullback.ir.ops import CustomJVPCall, CustomVJPCall, LinearCall, inexact_positions
 from pullback.ir.regions import operations
 from pullback.ir.symbols import called
@@ -47,7 +47,7 @@ ATTRIBUTE = "rule_in_module"
 def _note(function: Any, view: Any, functions: Functions) -> None:
     """Say of a function where the rule that it stands for comes from."""
     rules = [_described(name, functions) for name in view.symbols.values()]
-    where = user_line_of(view.op) or "an unknown line"
+    where = user_line_of(view.op) or UNKNOWN
     setattr(function, ATTRIBUTE, RuleInModule(" and ".join(rules), where))
 
 
@@ -82,7 +82,7 @@ def _registered(op: OpInJax) -> Flat | None:
     def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Any, Any]:
         return jax.jvp(call, primals, tangents)
 
-    where = user_line_of(op.operation) or "an unknown line"
+    where = user_line_of(op.operation) or UNKNOWN
     said = f"the rule registered for `{name}`" if name in registry.RULES else ""
     setattr(rule, ATTRIBUTE, RuleInModule(said, where, call if said else None))
     run = op.functions.inline(str(called(op.operation)))

@@ -11,8 +11,9 @@ from jax import lax
 from pullback import _jax
 from pullback._jax import hijax, prng_keys
 from pullback._jax.tangent_types import high_type
-from pullback.errors import ArgumentMismatchError, MissingRuleError, warn_of_lost_rules
+from pullback.errors import ArgumentMismatchError, MissingRuleError
 from pullback.ir.mlir_passes import run_stock, stock_stage
+from pullback.ir.warn import warn_of_lost_rules
 from pullback.program import platform_variants
 from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in the table
     collectives,

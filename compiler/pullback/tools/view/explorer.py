@@ -23,7 +23,7 @@ CONVERT = (
     "print(adapter.ConvertMlirToJson(adapter.VisualizeConfig(), sys.argv[1]))"
 )
 DEEPEST = 2
-"""How many regions an op is in at most that Model Explorer shows; that of the function counts."""
+"""Limits the regions that an op is in which Model Explorer shows; that of the function counts."""
 
 GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#ff9d5c"}]
 
