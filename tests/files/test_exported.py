@@ -202,6 +202,7 @@ def test_derivatives_that_an_export_has_are_no_warning(derive):
         pb.jvp(pb.grad(exported_with(2)), (X,), (X,))
         pb.trace(lambda x: exported_with(0)(x) + 1.0)(X)(X)
         pb.load(artifact.serialize(pb.trace(jnp.sum)(X))).grad()(X)
+        saved_again(of_a_number(1)).grad()(SCALAR)
 
 
 SCALAR = np.float32(0.5)
