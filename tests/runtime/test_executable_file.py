@@ -148,9 +148,9 @@ def test_an_old_file_stays_where_a_new_one_cannot_be_written(executable, tmp_pat
 
 
 def test_the_head_of_the_file_is_readable(executable):
-    content = executable.read_bytes()
-    start = content.index(b"{")
-    head = json.JSONDecoder().raw_decode(content[start:].decode("latin-1"))[0]
+    start = len(_executable_file.MAGIC) + _executable_file.HEAD.size
+    text = executable.read_bytes()[start:].decode("latin-1")
+    head = json.JSONDecoder().raw_decode(text)[0]
     assert head["pullback"] == runtime.__version__
     assert head["identity"]["engine"] == "jax"
     assert {"platform", "jaxlib", "device", "processor"} <= set(head["identity"])
