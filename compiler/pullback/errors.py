@@ -52,10 +52,6 @@ class LostRulesWarning(UserWarning):
     """Warns of a derivative of a program whose custom rules `jax.export` has left out."""
 
 
-class LostOffloadWarning(UserWarning):
-    """Warns that what a policy of `jax.checkpoint` moves to the host stays on the device."""
-
-
 class LateBindingWarning(UserWarning):
     """Warns that a rule reads a variable that is assigned again after the call: its last value."""
 

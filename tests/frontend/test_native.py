@@ -181,6 +181,7 @@ CASES = [
     ),
     ("convert_element_type", lambda x: x.astype(jnp.bfloat16) * 2, (TIES,)),
     ("name", lambda x: checkpoint_name(x, "kept"), (TIES,)),
+    ("device_put", lambda x: jax.device_put(x, jax.memory.Space.Device), (TIES,)),
     ("reshard", _by_a_copy, (TIES,)),
     ("optimization_barrier", lambda x, y: lax.optimization_barrier([x, y])[0] * y, (TIES, OTHER)),
 ]

@@ -85,6 +85,7 @@ class Lowering:
                 keepalives=keepalives,
                 channel_iterator=self._channels,
                 host_callbacks=host_callbacks,
+                all_default_mem_kind=False,  # or moves to the memory of the host are left out
                 lowering_cache={},
                 cached_primitive_lowerings={},
                 lowering_parameters=_mlir.LoweringParameters(

@@ -16,14 +16,20 @@ from pullback._jax.primitives import calling, composite_of, decomposition, flatt
 Policy = Callable[..., Any]
 """A policy of `jax.checkpoint`: takes a primitive, its operands' types and its parameters."""
 
-LostOffload = Callable[[str, Any], None]
-"""Called with the name of a policy, and an equation whose results it would offload to the host."""
-
 CHECKPOINT = "pullback.checkpoint"
 """Attribute of a function whose body the reverse pass rematerializes."""
 
 SAVED = "checkpoint.saved"
 """Name of an identity composite that marks its operand as a value to save for the reverse pass."""
+
+OFFLOADED = "checkpoint.offloaded"
+"""Name by which `as_jax` lets a policy of JAX know a value that is marked with a memory."""
+
+MEMORY = "memory"
+"""Attribute of such a mark: the memory that the value is moved to until the reverse pass."""
+
+_WITH_HOST_MEMORY = frozenset({"cuda", "rocm", "tpu"})
+"""Platforms for which JAX lowers a move to the memory of the host."""
 
 
 def _checkpoint_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str) -> Any:
@@ -34,9 +40,11 @@ def _checkpoint_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str) -> Any
     return func.CallOp(function.type.results, symbol, flattened(ctx, operands)).results
 
 
-def _saved_lowering(ctx: Any, operand: Any, *, jaxpr: Any) -> Any:
+def _saved_lowering(ctx: Any, operand: Any, *, jaxpr: Any, memory: str | None) -> Any:
     """Emit the identity composite `SAVED`, which marks a value to save for the reverse pass."""
-    return composite_of(ctx, [operand], SAVED, decomposition(ctx, "saved", jaxpr), {})
+    is_moved = memory is not None and not _WITH_HOST_MEMORY.isdisjoint(ctx.module_context.platforms)
+    attributes = {MEMORY: ir.StringAttr.get(memory)} if is_moved else {}
+    return composite_of(ctx, [operand], SAVED, decomposition(ctx, "saved", jaxpr), attributes)
 
 
 _checkpoint = calling(CHECKPOINT, _checkpoint_lowering)
@@ -48,7 +56,7 @@ def as_checkpoint(equation: Any, *, jaxpr: Any, name: str) -> Any:
     return equation.replace(primitive=_checkpoint, params={"jaxpr": jaxpr, "name": name})
 
 
-def recomputed(equation: Any, lost: LostOffload) -> Any:
+def recomputed(equation: Any) -> Any:
     """Return the body of a `jax.checkpoint`, in either encoding, with marks on values to save.
 
     It has the rules of `defremat`, unless the policy saves everything: then nothing is
@@ -57,7 +65,7 @@ def recomputed(equation: Any, lost: LostOffload) -> Any:
     jaxpr, policy = hijax.parameters_of(equation)["jaxpr"], policy_of(equation)
     if "_prim" in equation.params and policy is not jax.checkpoint_policies.everything_saveable:
         jaxpr = hijax.with_remat_rules(jaxpr)
-    return jaxprs.close(jaxpr if policy is None else with_saved(jaxpr, policy, lost))
+    return jaxprs.close(jaxpr if policy is None else with_saved(jaxpr, policy))
 
 
 def may_repeat(effects: Any) -> bool:
@@ -74,56 +82,58 @@ _REACHED = frozenset({jaxprs.JITTED, "scan", "while", "cond"})
 """Primitives into whose bodies a policy looks for values to save."""
 
 
-class _Watched:
-    """A policy, and the equations whose results it asks to offload to the host."""
+class UnknownMemoryError(Exception):
+    """A policy offloads to, or from, a memory that JAX has no space for.
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.offloaded: list[Any] = []
+    Attributes:
+      equation: one whose results the policy offloads.
+      source: the memory that the policy says they are in.
+      destination: that to which it moves them.
+    """
 
-    def keeps(self, equation: Any) -> bool:
-        types = [atom.aval for atom in equation.invars]
-        found = _pe.ensure_enum(self.policy(equation.primitive, *types, **equation.params))
-        if isinstance(found, _pe.Offloadable):
-            self.offloaded.append(equation)
-        return found is not _pe.Recompute
-
-    @property
-    def name(self) -> str:
-        """The name of the function that made the policy, or of its class."""
-        named = self.policy if hasattr(self.policy, "__qualname__") else type(self.policy)
-        return str(named.__qualname__).partition(".<locals>")[0]
+    def __init__(self, equation: Any, source: str, destination: str) -> None:
+        super().__init__(source, destination)
+        self.equation, self.source, self.destination = equation, source, destination
 
 
-def with_saved(jaxpr: Any, policy: Policy, lost: LostOffload) -> Any:
-    """Mark the values in a jaxpr that a policy saves; call `lost` if it offloads any of them."""
-    watched = _Watched(policy)
-    found = _with_saved(jaxpr, watched)
-    if watched.offloaded:
-        lost(watched.name, watched.offloaded[0])
-    return found
+def with_saved(jaxpr: Any, policy: Policy) -> Any:
+    """Mark the values in a jaxpr that a policy saves, on the device or in the host's memory.
 
-
-def _with_saved(jaxpr: Any, policy: _Watched) -> Any:
+    Raises: UnknownMemoryError if it offloads to another memory.
+    """
     equations = []
     for equation in map(hijax.with_name, jaxprs.opened(jaxpr).eqns):
         name = jaxprs.name_of(equation)
-        is_saved = name != jaxprs.JITTED and policy.keeps(equation)
+        found = _pe.Recompute if name == jaxprs.JITTED else _asked(policy, equation)
         if name in _REACHED:
             equation = jaxprs.with_bodies(equation, functools.partial(_reached, policy=policy))
-        if is_saved:
-            equations += _with_marks(equation)
-        else:
+        if found is _pe.Recompute:
             equations.append(equation)
+        else:
+            equations += _with_marks(equation, _destination(equation, found))
     return jaxprs.with_like_equations(jaxpr, equations)
 
 
-def _reached(name: str, body: Any, policy: _Watched) -> Any:
+def _asked(policy: Policy, equation: Any) -> Any:
+    types = [atom.aval for atom in equation.invars]
+    return _pe.ensure_enum(policy(equation.primitive, *types, **equation.params))
+
+
+def _destination(equation: Any, found: Any) -> str | None:
+    """Return the memory that a policy offloads to; None if it saves values where they are."""
+    if not isinstance(found, _pe.Offloadable):
+        return None
+    if (found.src, found.dst) != ("device", "pinned_host"):
+        raise UnknownMemoryError(equation, found.src, found.dst)
+    return str(found.dst)
+
+
+def _reached(name: str, body: Any, policy: Policy) -> Any:
     """Mark the values to save in a body, except in a loop's condition, which has no residuals."""
-    return body if name == "cond_jaxpr" else _with_saved(body, policy)
+    return body if name == "cond_jaxpr" else with_saved(body, policy)
 
 
-def _with_marks(equation: Any) -> list[Any]:
+def _with_marks(equation: Any, memory: str | None) -> list[Any]:
     """Return the equation with new result variables, then marks that copy them to the old ones."""
     own = [jaxprs.Var(variable.aval) for variable in equation.outvars]
     marks = [
@@ -131,7 +141,7 @@ def _with_marks(equation: Any) -> list[Any]:
             primitive=_saved,
             invars=[mine],
             outvars=[variable],
-            params={"jaxpr": _identity(variable.aval)},
+            params={"jaxpr": _identity(variable.aval), "memory": memory},
             effects=frozenset(),
         )
         for mine, variable in zip(own, equation.outvars, strict=True)

@@ -8,9 +8,10 @@ so nothing is traced again.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pullback._jax import (
@@ -36,7 +37,6 @@ from pullback.frontend.rewrites.negative_powers import is_negative_power, with_a
 from pullback.frontend.rules.call_table import CallTable
 from pullback.frontend.rules.kept_call import KeptCall
 from pullback.ir import locations
-from pullback.ir.warn import warn_of_lost_offload
 from pullback_runtime._symbolic import is_symbolic
 
 CHECK = "check"
@@ -198,8 +198,8 @@ class Keeper:
         )
 
     def _checkpoint(self, equation: Any, _: Any) -> Any:
-        with self.rules.kept_by(remat.policy_of(equation)):
-            body = self.keep(remat.recomputed(equation, warn_of_offload))
+        with self.rules.kept_by(remat.policy_of(equation)), refusing_memories():
+            body = self.keep(remat.recomputed(equation))
         return remat.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
 
 
@@ -219,9 +219,18 @@ _WAYS: dict[str, Callable[[Keeper, Any, Any], Any]] = {
 """By primitive, the method that keeps its equations; `_primitive` keeps all others."""
 
 
-def warn_of_offload(policy: str, equation: Any) -> None:
-    """Warn that what a policy moves to the host, such as results of `equation`, stays."""
-    warn_of_lost_offload(policy, locations.of_equation(equation))
+@contextlib.contextmanager
+def refusing_memories() -> Iterator[None]:
+    """Raise PullbackError if a policy offloads to a memory that JAX has no space for."""
+    try:
+        yield
+    except remat.UnknownMemoryError as error:
+        raise PullbackError(
+            f"the policy of a jax.checkpoint offloads from {error.source!r} to "
+            f"{error.destination!r}; JAX moves values between 'device' and 'pinned_host' alone",
+            where=locations.of_equation(error.equation),
+            do="let the policy offload from 'device' to 'pinned_host'",
+        ) from None
 
 
 def without_mutable_arrays(closed: Any) -> Any:

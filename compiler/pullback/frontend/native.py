@@ -88,6 +88,7 @@ NATIVE: dict[str, str] = {
     "optimization_barrier": "one StableHLO op; what moves passes one of its own, as in JAX",
     "reshard": "one Shardy op, linear; kept where JAX's rule says how the cotangent lies",
     "copy": _NOTHING,
+    "device_put": _NOTHING + ", annotated with the memory that it moves to if it names one",
     "name": _NOTHING,
 }
 
@@ -96,7 +97,7 @@ ALSO_COMPLEX = frozenset(
     "dynamic_update_slice concatenate pad split stack unstack select_n gather scatter scatter-add "
     "scatter-sub reduce_sum reduce_window reduce_window_sum dot_general fft real imag complex conj "
     "convert_element_type exp expm1 log log1p rsqrt tan sinh cosh atan square integer_pow "
-    "optimization_barrier reshard copy name".split()
+    "optimization_barrier reshard copy name device_put".split()
 )
 """The entries that hold for complex numbers as well. The others expand into real parts (sin),
 have another rule (sign), or other values where one of the two is not finite (sqrt, exp2) or the

@@ -25,9 +25,10 @@ none of them takes part. JAX leaves it out as well.
 """
 
 
-ANNOTATIONS = frozenset(
-    {"Sharding", "LayoutConstraint", "annotate_device_placement", "xla.sdy.FuncResultSharding"}
-)
+PLACEMENT = "annotate_device_placement"
+"""The custom call that moves a value to another memory, such as that of the host."""
+
+ANNOTATIONS = frozenset({"Sharding", "LayoutConstraint", PLACEMENT, "xla.sdy.FuncResultSharding"})
 """Custom calls that say how a value is laid out over devices or in memory, and do nothing else."""
 
 _KEPT_APART = ANNOTATIONS | {"tpu_custom_call"}
@@ -95,7 +96,7 @@ class Purity:
     def _is_pure_alone(op: ir.Operation) -> bool:
         name = op.name
         if name == "stablehlo.custom_call":
-            return not flag(op, "has_side_effect")
+            return not acts(op)
         if name in IMPURE:
             return False
         return name.startswith(("stablehlo.", "chlo.")) or name in _PURE

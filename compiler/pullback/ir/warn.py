@@ -7,7 +7,7 @@ import types
 import warnings
 
 from pullback._jax.source_info import is_user_file
-from pullback.errors import LateBindingWarning, LostOffloadWarning, LostRulesWarning
+from pullback.errors import LateBindingWarning, LostRulesWarning
 
 
 def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
@@ -29,17 +29,6 @@ def warn_of_lost_rules() -> None:
         "stop_gradient any more, through its ops; save the function with pb.trace(f)(…).save, "
         "which keeps them, or export it with serialize(vjp_order=…) for so many derivatives",
         LostRulesWarning,
-    )
-
-
-def warn_of_lost_offload(policy: str, where: str | None) -> None:
-    """Warn that values which a policy offloads, such as the one at `where`, stay on the device."""
-    warn_user(
-        f"the policy `{policy}` of a jax.checkpoint moves values to the memory of the host"
-        f"{f' (at {where})' if where else ''}; pullback keeps them on the device. Derivatives are "
-        "the same, and take more of its memory: choose a policy that computes these values again, "
-        "such as save_only_these_names, or differentiate by JAX",
-        LostOffloadWarning,
     )
 
 

@@ -18,7 +18,7 @@ import jax
 from pullback._jax import ir, remat
 from pullback.autodiff.residuals import VIEWS
 from pullback.autodiff.zeros import is_zero_constant
-from pullback.ir import build, ops
+from pullback.ir import build, ops, placements
 from pullback.ir.build import Value
 from pullback.ir.dependence import Dependence
 from pullback.ir.locations import user_line_of
@@ -101,9 +101,10 @@ class _Origins:
             made = [end for end in ends if not is_zero_constant(end)]
             if len(made) == 1:
                 return self._follow(made[0], shown, calls)
-        if ops.composite_name(operation) == remat.SAVED:
+        on_host = placements.is_placed(v)
+        if on_host or ops.composite_name(operation) == remat.SAVED:
             kept = next((_place(call.line) for call in reversed(calls) if call.is_checkpoint), "")
-            shown = dataclasses.replace(shown, kept=kept)
+            shown = dataclasses.replace(shown, kept=kept, on_host=on_host or shown.on_host)
             return self._follow(operation.operands[index], shown, calls)
         op = name if name is not None else operation.name.partition(".")[2]
         return dataclasses.replace(shown, op=op, line=self._line(operation, calls))

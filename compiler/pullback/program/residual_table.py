@@ -31,6 +31,7 @@ class Residual:
       loops: the loops that stack it, from outside: how often they run, and their lines.
       free: why it costs nothing more, as for an argument; empty otherwise.
       kept: the line of the checkpoint whose policy keeps it; empty otherwise.
+      on_host: whether it is in the memory of the host in between.
     """
 
     type: str
@@ -40,13 +41,15 @@ class Residual:
     loops: tuple[str, ...] = ()
     free: str = ""
     kept: str = ""
+    on_host: bool = False
 
     @property
     def why(self) -> str:
         """Say what the value is, beside the op that made it."""
         stacked = [f"loop {loop}" for loop in self.loops]
         kept = [f"kept by checkpoint {self.kept}"] * bool(self.kept)
-        return "; ".join([*[self.free] * bool(self.free), *stacked, *kept])
+        on_host = ["on the host"] * self.on_host
+        return "; ".join([*[self.free] * bool(self.free), *stacked, *kept, *on_host])
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from pullback.errors import MissingRuleError
 from pullback.ir import build
 from pullback.ir.build import Value, hides_inexact, inexact
 from pullback.ir.locations import user_line
-from pullback.ir.purity import ANNOTATIONS, target_of
+from pullback.ir.purity import ANNOTATIONS, PLACEMENT, target_of
 from pullback.rules.linalg import batch_of_lapack
 
 
@@ -38,18 +38,29 @@ def _annotated(op: Op, v: Any) -> Any:
     return build.emit(op.operation.name, [v.type], [v], dict(op.attributes.items()))
 
 
+def _handed_on(_: Op, cts: Tangents) -> list[Value | None]:
+    """Leave a cotangent on the device, wherever its primal value is: it is computed with there."""
+    return list(cts)
+
+
 _CALL = "stablehlo.custom_call"
-_ANNOTATION = Rule(
-    _CALL,
-    _again,
-    _again,
-    jointly,
-    __name__,
-    "annotation",
-    keeps_type=True,
-    elementwise=True,
-    hands_on=True,
-)
+
+
+def _annotation(vjp: Any) -> Rule:
+    return Rule(
+        _CALL,
+        _again,
+        vjp,
+        jointly,
+        __name__,
+        "annotation",
+        keeps_type=True,
+        elementwise=True,
+        hands_on=True,
+    )
+
+
+_ANNOTATION, _PLACEMENT = _annotation(_again), _annotation(_handed_on)
 _WITHOUT_DERIVATIVE = without_derivative(_CALL, __name__)
 
 
@@ -62,7 +73,7 @@ def _custom_call_variant(op: Op) -> Rule:
     if f"{_CALL} @{target}" in NONDIFFERENTIABLE:
         return _WITHOUT_DERIVATIVE
     if target in ANNOTATIONS and len(op.operands) == len(op.results) == 1:
-        return _ANNOTATION
+        return _PLACEMENT if target == PLACEMENT else _ANNOTATION
     if not any(inexact(r.type) or hides_inexact(r.type) for r in op.results):
         return _WITHOUT_DERIVATIVE
     if op.frame.linear:
@@ -130,7 +141,7 @@ def _batch(op: MappedOp) -> Any:
     target = target_of(op.operation)
     if (rule := BATCHES.get(f"{_CALL} @{target}")) is not None:
         return rule(op)
-    return op.again() if target == "annotate_device_placement" else batch_of_lapack(op)
+    return op.again() if target == PLACEMENT else batch_of_lapack(op)
 
 
 @batch("sdy.sharding_constraint")

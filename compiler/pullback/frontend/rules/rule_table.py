@@ -270,7 +270,6 @@ def _with_marks(rule: KeptCall, kind: str, closed: Sequence[Any]) -> list[Any]:
     functions = list(map(lift.close, closed))
     if rule.policy is not None:
         last = 1 if kind == "vjp" else len(functions)
-        functions[:last] = [
-            remat.with_saved(each, rule.policy, keep.warn_of_offload) for each in functions[:last]
-        ]
+        with keep.refusing_memories():
+            functions[:last] = [remat.with_saved(each, rule.policy) for each in functions[:last]]
     return functions

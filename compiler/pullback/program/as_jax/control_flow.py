@@ -10,6 +10,7 @@ from jax.ad_checkpoint import checkpoint_name
 from pullback._jax import remat
 from pullback.ir.build import is_result_of
 from pullback.ir.ops import composite_name
+from pullback.ir.placements import memory_of
 from pullback.ir.symbols import called
 from pullback.ir.while_loops import integer_constant
 from pullback.program.as_jax.derivative_ops import call_with_rules
@@ -32,7 +33,8 @@ def _composite(op: OpInJax, *operands: Array) -> list[Array]:
     op.attributes.names.update(("name", "version", "composite_attributes"))
     name = _callee(op, "decomposition")
     if composite_name(op.operation) == remat.SAVED:
-        return [checkpoint_name(operands[0], remat.SAVED)]
+        kept = remat.SAVED if memory_of(op.operation) is None else remat.OFFLOADED
+        return [checkpoint_name(operands[0], kept)]
     with_rules = call_with_rules(op)
     return list((with_rules or op.functions.jitted(name))(*operands))
 

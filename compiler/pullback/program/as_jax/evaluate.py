@@ -80,7 +80,12 @@ class Evaluation:
         if name not in self._jitted:
             run = self.inline(name)
             if remat.CHECKPOINT in self._functions[name].attributes:
-                policy = checkpoint_policies.save_only_these_names(remat.SAVED)
+                policy = checkpoint_policies.save_and_offload_only_these_names(
+                    names_which_can_be_saved=[remat.SAVED],
+                    names_which_can_be_offloaded=[remat.OFFLOADED],
+                    offload_src="device",
+                    offload_dst="pinned_host",
+                )
                 self._jitted[name] = jax.checkpoint(run, policy=policy)
             else:
                 self._jitted[name] = jax.jit(run)

@@ -5,6 +5,9 @@ marked values that it needs then. A mark inside of a loop is brought out of it f
 stacks the value, and the stack has the mark. The loop that runs again reads its slots instead of
 computing the value. In the same way, a branch returns its marked values, and the results of the
 branch op have the marks.
+
+A mark with a `memory`, that of the host, offloads: what is stacked, returned and saved is the value
+moved there, and what runs again has, in place of the mark, that value moved back to the device.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from pullback import _jax
 from pullback._jax import ir, remat
 from pullback.autodiff.functions import SplitFunction
 from pullback.autodiff.state import Differentiation
-from pullback.ir import build, loop_carries, ops
+from pullback.ir import build, loop_carries, ops, placements
 from pullback.ir.build import Value
 from pullback.ir.dead_ops import erase_dead_ops
 from pullback.ir.inline import inline_call
+from pullback.ir.placements import memory_of
 from pullback.ir.purity import is_used
 from pullback.ir.regions import (
     BRANCHES,
@@ -68,11 +72,29 @@ def _marks(block: Any) -> list[Any]:
     return [each for each in operations(block) if ops.composite_name(each) == remat.SAVED]
 
 
+def _move(mark: Any) -> Value | None:
+    """Return the marked value where it was moved to the memory of the mark, if it was."""
+    moved = (use.owner.operation.results[0] for use in mark.operands[0].uses if use.owner != mark)
+    return next(filter(placements.is_placed, moved), None) if memory_of(mark) else None
+
+
+def _to_save(mark: Any) -> Value:
+    """Return the value that a mark says to save, moved to the memory of the mark if it has one."""
+    v, memory = mark.operands[0], memory_of(mark)
+    if memory is None:
+        return v
+    with build.inserting(ir.InsertionPoint(mark), mark.location):
+        return _move(mark) or placements.placed(v, memory)
+
+
 def _given_instead(block: Any, mark: Any) -> Value:
     """Add an argument to the block and use it in place of a marked value; return the argument."""
-    given = block.add_argument(mark.result.type, mark.location)
-    mark.result.replace_all_uses_with(given)
-    _replace(mark.operands[0], given)
+    given = v = block.add_argument(mark.result.type, mark.location)
+    if memory_of(mark):
+        with build.inserting(ir.InsertionPoint.at_block_begin(block), mark.location):
+            v = placements.placed(given, placements.DEVICE)
+    mark.result.replace_all_uses_with(v)
+    _replace(mark.operands[0], v)
     return given
 
 
@@ -80,9 +102,13 @@ def _replace(v: Value, given: Value) -> None:
     """Replace `v` by `given`, and also what `v` is made of.
 
     If a branch op returned `v`, that is the value that each branch returns; if a loop stacked it,
-    the value that each iteration writes into its slot.
+    the value that each iteration writes into its slot. Of a value that was moved to another memory,
+    its marks become the given one, moved back.
     """
     v.replace_all_uses_with(given)
+    if placements.is_placed(v):
+        _move_back(v, given)
+        return
     if not build.is_result_of(v, _LOOP, *BRANCHES):
         return
     operation = v.owner.operation
@@ -95,6 +121,15 @@ def _replace(v: Value, given: Value) -> None:
     stack = next((stack for stack in stacks_of(loop) if stack.carry == index), None)
     if stack is not None:
         _replace_in_body(operation, loop, stack, given)
+
+
+def _move_back(v: Value, given: Value) -> None:
+    """Use `given`, moved back to the device, instead of the marks of which `v` is the move."""
+    uses = [use.owner.operation for use in v.owner.operands[0].uses]
+    for mark in uses:
+        if ops.composite_name(mark) == remat.SAVED and _move(mark) == v:
+            with build.inserting(ir.InsertionPoint(mark), mark.location):
+                mark.result.replace_all_uses_with(placements.placed(given, placements.DEVICE))
 
 
 def _replace_in_branch(block: Any, v: Value, given: Value) -> None:
@@ -154,7 +189,7 @@ def _also_giving(
         return pair.forward
     copy = diff.clone_function(forward, f"{pair.forward}.saving")
     block = diff.block(copy)
-    saved = [mark.result for mark, flag in zip(_marks(block), flags, strict=True) if flag]
+    saved = [_to_save(mark) for mark, flag in zip(_marks(block), flags, strict=True) if flag]
     replace_terminator(block, [*list(terminator(block).operands)[: len(pair.kept)], *saved])
     erase_dead_ops(block, diff.functions)
     set_signature(diff.function(copy))
@@ -165,7 +200,7 @@ def _also_giving(
 
 
 def with_marks_outside(diff: Differentiation, name: str) -> str:
-    """Return a copy of a function with no marks inside loops, branches or called functions.
+    """Return a copy of a function whose marks in loops, branches and called functions are outside.
 
     If there is none inside, return the function itself. Loops whose trip count is unknown keep
     their marks, which have no effect there.
@@ -176,11 +211,16 @@ def with_marks_outside(diff: Differentiation, name: str) -> str:
 def _has_marks_inside(diff: Differentiation, block: Any) -> bool:
     for operation in operations(block):
         if operation.name == _LOOP or operation.name in BRANCHES:
-            if any(_marks(b) or _has_marks_inside(diff, b) for b in blocks(operation)):
+            if any(_marks_to_move(b) or _has_marks_inside(diff, b) for b in blocks(operation)):
                 return True
         elif _is_marked_call(diff, operation):
             return True
     return False
+
+
+def _marks_to_move(block: Any) -> list[Any]:
+    """Return the marks in a loop or branch but for those whose values leave it already."""
+    return [mark for mark in _marks(block) if _move(mark) is None]
 
 
 def _is_marked_call(diff: Differentiation, operation: Any) -> bool:
@@ -220,7 +260,7 @@ def _stack_marked(diff: Differentiation, operation: Any) -> None:
 
     Carries that receive such a value for the next iteration are stacked as well.
     """
-    values = _unmarked(_marks(blocks(operation)[1]))
+    values = _unmarked(_marks_to_move(blocks(operation)[1]))
     loop = read_loop(operation)
     if not values or not loop.trip_count:
         return
@@ -237,7 +277,7 @@ def _stack_marked(diff: Differentiation, operation: Any) -> None:
 
 def _return_marked(diff: Differentiation, operation: Any) -> None:
     """Let branches return the values they mark, and mark the results of the branch op instead."""
-    rows = [list(_unmarked(_marks(block))) for block in blocks(operation)]
+    rows = [list(_unmarked(_marks_to_move(block))) for block in blocks(operation)]
     if not any(rows):
         return
     with build.inserting(ir.InsertionPoint(operation), operation.location):
@@ -249,12 +289,16 @@ def _return_marked(diff: Differentiation, operation: Any) -> None:
 
 
 def _unmarked(marks: Sequence[Any]) -> dict[Value, None]:
-    """Erase the marks of values with a static shape and return these values."""
+    """Erase the marks of values with a static shape and return what to save of them.
+
+    A mark with a memory stays, in the place of the value that is moved back.
+    """
     marks = [each for each in marks if _has_a_shape(each.result.type)]
-    for mark in marks:
+    on_device = [mark for mark in marks if memory_of(mark) is None]
+    for mark in on_device:
         mark.result.replace_all_uses_with(mark.operands[0])
-    values = dict.fromkeys(mark.operands[0] for mark in marks)
-    for mark in marks:
+    values = dict.fromkeys(map(_to_save, marks))
+    for mark in on_device:
         erase(mark)
     return values
 
