@@ -13,6 +13,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 import pullback as pb
+import pullback_runtime as runtime
 from pullback._jax import remat
 
 POLICIES = jax.checkpoint_policies
@@ -145,6 +146,18 @@ def test_a_file_offloads(tmp_path) -> None:
     assert placements(str(loaded.for_platform("cpu").grad())) == Counter()
 
 
+def test_halves_hand_on_what_is_on_the_host(monkeypatch) -> None:
+    monkeypatch.setattr(remat, "_WITH_HOST_MEMORY", frozenset({"cpu"}))
+    f = jax.checkpoint(scanned(lambda c, x: step(c, x)), policy=offloading("y"))
+    _, pull = pb.vjp(f, X)
+    spaces = {each.shape: each.aval.memory_space for each in jax.tree.leaves(pull)}
+    assert spaces == {(3, 3): DEVICE, (5, 3, 3): HOST}
+    program, expected = pb.trace(f)(X), jax.grad(scanned(step))(X)
+    np.testing.assert_allclose(jax.grad(lambda x: program(x))(X), expected, rtol=1e-5)
+    forward = runtime.compile(str(program.split_vjp().forward))
+    assert forward(X)[-1].aval.memory_space == HOST
+
+
 def test_the_table_of_residuals_says_what_is_on_the_host() -> None:
     table = pb.trace(FUNCTIONS["a loop"], platforms=["cuda"])(TYPE).split_vjp().residuals()
     (there,) = (each for each in table.stored if each.on_host)
@@ -192,3 +205,13 @@ def test_moves_of_the_users() -> None:
         assert written(f, "cuda") == written_by_jax(f, "cuda")
     both = Counter(pinned_host=1, device=1)
     assert written(gradient(there_and_back, pb), "cuda") == both
+
+
+def test_results_on_the_host() -> None:
+    def there(x):
+        return jax.device_put(jnp.sin(x), HOST), x
+
+    for f in (pb.jit(there), pb.trace(there)(X).compile(), pb.vmap(there)):
+        assert [each.aval.memory_space for each in f(X)] == [HOST, DEVICE]
+    (found,) = pb.vjp(there, X)[1]((X, X))
+    np.testing.assert_allclose(found, (jnp.cos(X) + 1) * X, rtol=1e-6)

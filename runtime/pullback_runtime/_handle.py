@@ -34,6 +34,7 @@ class ModuleHandle:
     source: bytes | None = field(default=None, repr=False)  # the module with its derivative rules
     platforms: tuple[str, ...] = ()  # what the module is for; all, where none is named
     elsewhere: Callable[[str], ModuleHandle | None] | None = field(default=None, repr=False)
+    on_host: tuple[int, ...] = ()  # results in the memory of the host
     lost_checks: bool = False  # whether it was traced without the `debug_check`s of its function
 
     def __hash__(self) -> int:
@@ -72,6 +73,7 @@ def make_handle(
         keepalives=tuple(keepalives),
         pure=not has_side_effects(prepared.bytecode),
         source=content,
+        on_host=prepared.on_host,
         lost_checks=LOST_CHECKS.encode() in content,
     )
 

@@ -31,6 +31,9 @@ from pullback_runtime._nesting import refuse_deep
 PULLBACK_COMPOSITES = "pullback."
 PULLBACK_LINEAR_CALL = "pullback.linear_call"
 TRANSPOSE_ONLY = "transpose_only"
+MEMORY_KIND = "mhlo.memory_kind"
+"""Attribute of a result of an entry: the memory that it is in, such as that of the host."""
+
 PREPARED_APART = 1 << 18
 """A module of more bytes is prepared in a context of its own."""
 
@@ -45,6 +48,7 @@ class Prepared:
     entry: str
     in_avals: tuple[Aval, ...]
     out_avals: tuple[Aval, ...]
+    on_host: tuple[int, ...]
 
 
 def read(module: Any) -> bytes:
@@ -171,6 +175,7 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     module = parse(content, _jax.fresh_context() if alone else None)
     function = find_entry(module, entry)
     in_avals, out_avals = signature(function, entry)
+    on_host = results_on_host(function)
     make_private(module, keep=entry)
     refuse_deep(module)
     with erasing():
@@ -181,7 +186,7 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     bytecode = to_bytecode(module)
     if b"lapack_" in bytecode:
         _jax.load_lapack()
-    return Prepared(bytecode, entry, in_avals, out_avals)
+    return Prepared(bytecode, entry, in_avals, out_avals, on_host)
 
 
 def find_entry(module: ir.Module, entry: str) -> Any:
@@ -324,6 +329,14 @@ def _calls_in(function: Any) -> Iterator[tuple[ir.Operation, ir.FlatSymbolRefAtt
     for call in _jax.operations_named(function.operation, "stablehlo.custom_call"):
         for called in call.attributes.get("called_computations", ()):
             yield call, ir.FlatSymbolRefAttr(called)
+
+
+def results_on_host(function: Any) -> tuple[int, ...]:
+    """Return the positions of the results that a function gives in the memory of the host."""
+    attributes = function.attributes
+    noted = ir.ArrayAttr(attributes["res_attrs"]) if "res_attrs" in attributes else ()
+    named = [{each.name: each.attr for each in ir.DictAttr(of_one)} for of_one in noted]
+    return tuple(i for i, each in enumerate(named) if "host" in str(each.get(MEMORY_KIND)))
 
 
 def signature(function: Any, entry: str) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:

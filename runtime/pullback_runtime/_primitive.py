@@ -31,14 +31,22 @@ call_module_p.multiple_results = True
 
 def call_module(handle: ModuleHandle, *args: Any) -> list[jax.Array]:
     """Call the module with flat arguments; traceable, and a list of arrays comes back."""
-    return call_module_p.bind(*_jax.unify_varying(convert_weak(handle, args)), handle=handle)
+    return _bind(handle, _jax.unify_varying(convert_weak(handle, args)))
+
+
+def _bind(handle: ModuleHandle, args: Sequence[Any]) -> list[jax.Array]:
+    """Bind the primitive, and tell JAX which of the results are in the memory of the host."""
+    results = call_module_p.bind(*args, handle=handle)
+    for i in handle.on_host:
+        results[i] = jax.device_put(results[i], jax.memory.Space.Host)
+    return results
 
 
 def _call(handle: ModuleHandle, *args: Any) -> list[jax.Array]:
     if jax.config.jax_disable_jit:  # a module has no Python to run instead
         with jax.disable_jit(False):
             return _call_jitted(handle, *args)
-    return call_module_p.bind(*args, handle=handle)
+    return _bind(handle, args)
 
 
 _jax.be_one_step(_call, "a compiled module")

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from jax._src import config as _config, xla_bridge as _bridge
+import jax
+from jax._src import config as _config, core as _core, xla_bridge as _bridge
 from jax._src.interpreters import mlir as _mlir
 
 from pullback._jax import (
@@ -48,13 +49,14 @@ class Lowering:
 
     def lower(self, name: str, closed: Any, *, entry: bool = False) -> str:
         """Lower a closed jaxpr to a function of the module, and return its symbol name."""
-        types = {"in_avals": closed.in_avals}
+        options = _memories(closed.out_avals) if entry else {}
+        options["in_avals"] = closed.in_avals
         if not jaxprs.CLOSED_AND_OPEN_DIFFER:
-            types["out_avals"] = closed.out_avals
+            options["out_avals"] = closed.out_avals
         context = self._context(named_axes.axis_context(closed))
         with self.module.context, ir.Location.unknown(self.module.context):
             function = _mlir.lower_jaxpr_to_fun(
-                context, name, closed, [], num_const_args=0, main_function=entry, **types
+                context, name, closed, [], num_const_args=0, main_function=entry, **options
             )
             _contexts.keeps(self.module.context, jaxprs.size_of_constants(closed))
             if self._dimensions:
@@ -94,6 +96,14 @@ class Lowering:
                 shape_poly_state=_mlir.ShapePolyLoweringState(self._dimensions, self._platforms),
             )
         return self._contexts[key]
+
+
+def _memories(types: Sequence[Any]) -> dict[str, Any]:
+    """Return the option that notes of results in the memory of the host that they are there."""
+    if all(getattr(aval, "memory_space", None) != jax.memory.Space.Host for aval in types):
+        return {}
+    kinds = [_core.mem_space_to_kind(aval.memory_space) for aval in types]
+    return {"result_memory_kinds": [None] * len(types), "propagated_out_mem_kinds": tuple(kinds)}
 
 
 def has_lowering(primitive: Any) -> bool:

@@ -19,7 +19,7 @@ from pullback.autodiff.specialized import kinds_in
 from pullback.autodiff.state import Differentiation
 from pullback.autodiff.zeros import adds_nothing
 from pullback.errors import MissingRuleError, NotLinearError
-from pullback.ir import build
+from pullback.ir import build, placements
 from pullback.ir.build import Value, inexact
 from pullback.ir.dead_ops import erase_dead_ops
 from pullback.ir.dependence import Dependence
@@ -230,6 +230,7 @@ def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> s
     """
     pair = split(diff, entry, mask, ct_mask)
     diff.take_place(pair.forward, entry)
+    placements.note_results(diff.function(entry), diff.functions)
     block = diff.block(pair.backward)
     end = terminator(block)
     wrt = _masked(diff.block(entry).arguments, mask)

@@ -11,6 +11,9 @@ from pullback._jax import ir, remat
 from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.purity import PLACEMENT, target_of
+from pullback.ir.regions import BRANCHES, blocks, operands_of, terminator
+from pullback.ir.symbols import CALL, callee
+from pullback_runtime._module import MEMORY_KIND
 
 DEVICE, HOST = "device", "pinned_host"
 """Kinds of memory, as JAX names them."""
@@ -40,3 +43,40 @@ def memory_of(mark: Any) -> str | None:
     attributes = mark.attributes
     named = ir.DictAttr(attributes[_OPTIONS]) if _OPTIONS in attributes else {}
     return ir.StringAttr(named[remat.MEMORY]).value if remat.MEMORY in named else None
+
+
+_KEPT_IN_PLACE = frozenset(
+    f"stablehlo.{name}" for name in "broadcast_in_dim composite dynamic_slice reshape slice".split()
+)
+"""Ops whose result is where their first operand is; of composites, the marks."""
+
+
+def is_on_host(v: Value, functions: dict[str, Any]) -> bool:
+    """Return True if a value was moved to the host, or is a stack of such values."""
+    if isinstance(v, ir.BlockArgument):
+        return False
+    operation = v.owner.operation
+    name, index = operation.name, list(operation.results).index(v)
+    if is_placed(v):
+        named = ir.DictAttr(operation.attributes[_FRONTEND])
+        return bool(ir.StringAttr(named[_BUFFER]).value == HOST)
+    if name in _KEPT_IN_PLACE:
+        return is_on_host(operation.operands[0], functions)
+    if name == "stablehlo.dynamic_update_slice":
+        return is_on_host(operation.operands[1], functions)
+    if name == "stablehlo.optimization_barrier":
+        return is_on_host(operation.operands[index], functions)
+    made = blocks(functions[callee(operation)] if name == CALL else operation)
+    if name in (CALL, *BRANCHES):
+        return any(is_on_host(terminator(b).operands[index], functions) for b in made)
+    return name == "stablehlo.while" and is_on_host(terminator(made[1]).operands[index], functions)
+
+
+def note_results(function: Any, functions: dict[str, Any]) -> None:
+    """Note of the results of an entry that are on the host that they are there, as XLA asks for."""
+    results = operands_of(terminator(blocks(function)[0]))
+    found = [is_on_host(v, functions) for v in results]
+    if any(found):
+        note = {MEMORY_KIND: build.string(HOST)}
+        attributes = [ir.DictAttr.get(note if there else {}) for there in found]
+        function.attributes["res_attrs"] = ir.ArrayAttr.get(attributes)

@@ -18,6 +18,7 @@ from pullback import _jax
 from pullback._jax import prng_keys
 from pullback.ir.environment import Environment
 from pullback.ir.purity import acts
+from pullback.ir.symbols import functions
 from pullback.passes.as_run import as_run
 from pullback.program import hooks, platform_variants
 from pullback.program.memo import once
@@ -95,6 +96,7 @@ def handle_of(program: Record) -> ModuleHandle:
         flat.out_avals,
         arg_names=flat.arg_paths,
         debugs=around.only_debugs,
+        on_host=_module.results_on_host(functions(program.module)["main"]),
         lost_checks=LOST_CHECKS in program.module.operation.attributes,
         pure=not (around.host_callbacks and operations_where(program.module, acts)),
     )

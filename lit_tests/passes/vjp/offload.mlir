@@ -1,4 +1,5 @@
 // RUN: pullback-opt %s --vjp="wrt=0" --inline-calls=checkpoint=true | filecheck %s
+// RUN: pullback-opt %s --vjp="wrt=0 split=true" | filecheck %s --check-prefix=SPLIT
 // A checkpoint saves a marked value of each iteration in the memory of the host: it is moved there
 // before the loop stacks it, and back behind the barrier, where its slot is read.
 
@@ -17,6 +18,10 @@
 // CHECK-NOT: stablehlo.sine
 // CHECK-NOT: pinned_host
 // CHECK: return
+
+// Between two functions, the result says where it is.
+// SPLIT: func.func public @main
+// SPLIT-SAME: tensor<5x4xf32> {mhlo.memory_kind = "pinned_host"}
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   %0 = call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
