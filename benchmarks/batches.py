@@ -15,7 +15,7 @@ import derive
 import jax
 import jax.numpy as jnp
 import programs
-from rows import Row, Wanted, benchmark
+from rows import Row, Wanted, anew_in_turn, benchmark
 
 import pullback as pb
 
@@ -48,7 +48,7 @@ def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
         for way, pair in WAYS.items():
             if wanted(name := f"{case.name}, {way}"):
                 both = (lambda side=side: derived(case, side) for side in pair)  # noqa: B023
-                yield Row(name, *derive.fresh(*both, runs, cold=True), family=way)
+                yield Row(name, *anew_in_turn(*both, runs, cold=True), family=way)
 
 
 def derived(case: programs.Case, way: Way) -> Callable[[], Any]:

@@ -10,14 +10,13 @@ solvers), each of which is staged for itself.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 from programs import CASES, KEPT, Case, Function
-from rows import Row, Wanted, benchmark
+from rows import Row, Wanted, anew_in_turn, benchmark
 
 import pullback as pb
 from pullback._jax import ir
@@ -47,23 +46,6 @@ def derive_jax(f: Function, args: tuple[Any, ...], order: int) -> Any:
     return jax.jit(second).lower(args[0], args[1:], args[0])
 
 
-def fresh(
-    ours: Callable[[], Any], theirs: Callable[[], Any], runs: int, cold: bool
-) -> tuple[list[float], list[float]]:
-    """Return milliseconds of what the two make, anew each time; *cold* is without JAX's caches."""
-    times: tuple[list[float], list[float]] = [], []
-    for i in range(runs + 1):
-        for side in (0, 1) if i % 2 else (1, 0):
-            timed = (ours, theirs)[side]()
-            if cold:
-                jax.clear_caches()
-            gc.collect()
-            start = time.perf_counter()
-            timed()
-            times[side].append((time.perf_counter() - start) * 1e3)
-    return times[0][1:], times[1][1:]
-
-
 def derived(case: Case, derive: Callable[..., Any], order: int) -> Callable[[], Any]:
     f, args = case.make()
     return lambda: derive(f, args, order)
@@ -80,7 +62,7 @@ def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
                             lambda side=side: derived(case, side, order)  # noqa: B023
                             for side in (derive_ours, derive_jax)
                         )
-                        yield Row(name, *fresh(*both, runs, state == "cold"), family=family)
+                        yield Row(name, *anew_in_turn(*both, runs, state == "cold"), family=family)
         for case in cases:
             if case.straight and wanted(name := f"{case.name}: a pass alone"):
                 yield Row(name, *pass_alone(case, runs), "us", peer="`jvp` alone, per op")

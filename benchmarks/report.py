@@ -39,6 +39,7 @@ SCRIPTS = {
     "loops": "Run time of loops",
     "derive": "Deriving gradients",
     "batches": "Deriving batches",
+    "first_gradient": "First gradient",
     "dispatch": "Calls",
     "load": "Loading files",
     "save_memory": "Memory of saving and loading",

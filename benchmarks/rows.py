@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json as json_format
 import statistics
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jax
 
 Wanted = Callable[[str], bool]
 """Tells by its name whether a row is asked for."""
@@ -119,4 +121,25 @@ def in_turn(
             start = time.perf_counter()
             both[side]()
             times[side].append((time.perf_counter() - start) * scale)
+    return times[0][1:], times[1][1:]
+
+
+def anew_in_turn(
+    ours: Callable[[], Any], theirs: Callable[[], Any], runs: int, cold: bool
+) -> tuple[list[float], list[float]]:
+    """Return milliseconds of what the two make, which is made anew for each run.
+
+    Args:
+      cold: clear JAX's caches before each run.
+    """
+    times: tuple[list[float], list[float]] = [], []
+    for i in range(runs + 1):
+        for side in (0, 1) if i % 2 else (1, 0):
+            timed = (ours, theirs)[side]()
+            if cold:
+                jax.clear_caches()
+            gc.collect()
+            start = time.perf_counter()
+            timed()
+            times[side].append((time.perf_counter() - start) * 1e3)
     return times[0][1:], times[1][1:]
