@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import derive
 import jax
 import jax.numpy as jnp
 import programs

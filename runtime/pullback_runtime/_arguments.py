@@ -22,6 +22,8 @@ def convert_weak(handle: ModuleHandle, args: Sequence[Any]) -> list[Any]:
 
 
 def _convert(arg: Any, expected: Aval) -> Any:
+    if isinstance(arg, jax.Array) and arg.dtype == expected.dtype:
+        return arg
     promoted = promoted_dtype(arg, expected.dtype)
     same = promoted == getattr(jax.typeof(arg), "dtype", promoted)
     return arg if same else jax.lax.convert_element_type(arg, promoted)

@@ -19,6 +19,7 @@ from pullback_runtime._errors import ArgumentError, CompileError
 from pullback_runtime._executable import Executable, not_here
 from pullback_runtime._handle import ModuleHandle, make_handle
 from pullback_runtime._lazy_values import Recent
+from pullback_runtime._primitive import SHARED
 from pullback_runtime._signature_check import argument_name
 from pullback_runtime._topology import topology_device
 
@@ -112,6 +113,7 @@ def compile(
 def clear_cache() -> None:
     """Forget the executables of this process."""
     _EXECUTABLES.clear()
+    SHARED.clear()
     with _LOCK:
         for convention in _CONVENTIONS:
             convention.executables.clear()

@@ -36,6 +36,7 @@ class ModuleHandle:
     elsewhere: Callable[[str], ModuleHandle | None] | None = field(default=None, repr=False)
     on_host: tuple[int, ...] = ()  # results in the memory of the host
     lost_checks: bool = False  # whether it was traced without the `debug_check`s of its function
+    shared: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # by platform
 
     def __hash__(self) -> int:
         return hash(self.key)

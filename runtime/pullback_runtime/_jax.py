@@ -162,6 +162,11 @@ def _has_newer(op: bytes, version: bytes, context: ir.Context) -> bool:
     return bool(context.is_registered_operation(f"vhlo.{op.decode()}{int(version) + 1}"))
 
 
+def without_locations(content: bytes) -> ir.Module:
+    """Parse bytecode as a module in which nothing has a location."""
+    return _passed(content, context(), "strip-debuginfo")
+
+
 def _passed(content: bytes, context: ir.Context, pipeline: str) -> ir.Module:
     module = ir.Module.parse(content, context)
     _passes(pipeline, context).run(module.operation)

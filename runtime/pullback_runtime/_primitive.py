@@ -9,7 +9,10 @@ Derivatives and batching are registered with `set_rules`: they map a handle to n
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,11 +21,13 @@ import jax
 
 from pullback_runtime import _jax
 from pullback_runtime._arguments import check_sixty_four_bits, convert_weak
-from pullback_runtime._backend import INSTALL
+from pullback_runtime._backend import INSTALL, default_backend
 from pullback_runtime._errors import MissingTransformError, ModuleError
 from pullback_runtime._handle import ModuleHandle
+from pullback_runtime._lazy_values import Recent
 from pullback_runtime._libraries import check_libraries
 from pullback_runtime._merge_modules import merge
+from pullback_runtime._module import to_bytecode
 from pullback_runtime._signature_check import check_avals
 
 call_module_p = _jax.core.Primitive("call_module")
@@ -43,20 +48,66 @@ def _bind(handle: ModuleHandle, args: Sequence[Any]) -> list[jax.Array]:
 
 
 def _call(handle: ModuleHandle, *args: Any) -> list[jax.Array]:
-    if jax.config.jax_disable_jit:  # a module has no Python to run instead
-        with jax.disable_jit(False):
-            return _call_jitted(handle, *args)
     return _bind(handle, args)
 
 
 _jax.be_one_step(_call, "a compiled module")
 _call_jitted = jax.jit(_call, static_argnums=0)
 
+SMALL = 1 << 18
+"""The bytes of the largest module that is compiled once with all that have its content."""
+
+SHARED = Recent(64)
+"""Jitted calls of small modules that were called lately, by platform and content."""
+
+
+def _shared(handle: ModuleHandle, platform: str) -> Callable[..., list[jax.Array]] | None:
+    """Return the jitted call of small modules of this content; None for a module that has its own.
+
+    So a function that is made anew for each batch of data, and derived, is compiled once.
+    """
+    code = handle.load()
+    needs_objects = handle.host_callbacks or handle.keepalives
+    if needs_objects or len(code) > SMALL or platform not in handle.platforms:
+        return None
+    content = to_bytecode(_jax.without_locations(code))
+    digest = hashlib.sha256(content).digest()
+    key = platform, digest, handle.entry, handle.in_avals, handle.out_avals, handle.on_host
+    found = SHARED.get(key)
+    if found is None:
+        # The handle would keep what it was derived from.
+        alone = dataclasses.replace(handle, key=key, load=lambda: code, elsewhere=_refuse)
+        call = functools.wraps(_call)(lambda *args: _call(alone, *args))
+        found = SHARED.keep(key, jax.jit(call))
+    return found
+
+
+class _OtherPlatform(Exception):
+    """Raised where arguments are on another platform than the default one."""
+
+
+def _refuse(platform: str) -> None:
+    raise _OtherPlatform
+
+
+def _run(args: Sequence[Any], handle: ModuleHandle) -> list[jax.Array]:
+    platform = default_backend()
+    if platform not in handle.shared:
+        handle.shared[platform] = _shared(handle, platform)
+    shared = handle.shared[platform]
+    if shared is not None:
+        with contextlib.suppress(_OtherPlatform):
+            return shared(*args)
+    return _call_jitted(handle, *args)
+
 
 @call_module_p.def_impl
 def _impl(*args: Any, handle: ModuleHandle) -> list[jax.Array]:
     try:
-        return _call_jitted(handle, *args)
+        if jax.config.jax_disable_jit:  # a module has no Python to run instead
+            with jax.disable_jit(False):
+                return _run(args, handle)
+        return _run(args, handle)
     except FloatingPointError as error:  # of jax_debug_nans, which knows no op in a module
         found = _RULES.get("explain_nan")
         report = found and found(handle, args, "(inf)" in str(error))

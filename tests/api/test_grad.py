@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+import pullback_runtime
 from pullback.errors import ArgumentMismatchError, DerivativeTypeError
 from tests.api.checks import assert_agrees
 
@@ -387,6 +388,42 @@ def test_a_function_is_forgotten_when_nobody_holds_it():
     del function
     gc.collect()
     assert alive() is None
+
+
+def compilations(caplog, run):
+    caplog.clear()
+    with jax.log_compiles():
+        run()
+    return len([each for each in caplog.messages if "Finished XLA compilation" in each])
+
+
+@pytest.mark.parametrize("mode", ["vjp", "linearize"])
+def test_maps_of_new_functions_of_equal_programs_are_compiled_once(caplog, mode):
+    """Of each batch of data, as it is in a loop over batches."""
+    found = {}
+
+    def step(scale):
+        batch = scale * jnp.arange(99.0)
+        value, linear = getattr(pb, mode)(lambda x: jnp.sum(jnp.sin(x) * batch), batch)
+        found[scale] = linear(value if mode == "vjp" else batch)
+
+    pullback_runtime.clear_cache()
+    assert [
+        compilations(caplog, lambda: step(2.0)) >= 2,
+        compilations(caplog, lambda: step(0.5)),
+    ] == [True, 0]
+    for scale, moved in found.items():
+        batch = scale * jnp.arange(99.0)
+        value, linear = getattr(jax, mode)(lambda x: jnp.sum(jnp.sin(x) * batch), batch)  # noqa: B023
+        assert_agrees(moved, linear(value if mode == "vjp" else batch))
+
+
+def test_equal_programs_of_other_rules_have_other_maps():
+    for factor in (3.0, 5.0):
+        scaled = jax.custom_vjp(jnp.sin)
+        scaled.defvjp(lambda x: (jnp.sin(x), ()), lambda _, ct, factor=factor: (factor * ct,))
+        value, pull = pb.vjp(lambda x: scaled(scaled(x)), 0.5)  # noqa: B023
+        assert_agrees((value, pull(1.0)), (jnp.sin(jnp.sin(0.5)), (factor**2,)))
 
 
 def three(x):

@@ -51,15 +51,8 @@ class PullBack:
                 do="pass the cotangents of several results as one tree, structured as the result",
             )
         moving = check_tree(self.out, cotangents[0], "cotangent", "result")
-        return self._jitted(residuals, moving)
-
-    @functools.cached_property
-    def _jitted(self) -> Any:
-        def pull(residuals: Any, cotangent: Any) -> Any:
-            found = program_in_jax.apply_linear(self.linear, (residuals,), (cotangent,))
-            return argument_leaves.restore_zeros(found, self.primals)
-
-        return jax.jit(pull)
+        found = program_in_jax.apply_linear(self.linear, (residuals,), (moving,))
+        return argument_leaves.restore_zeros(found, self.primals)
 
     def saved(self, primals: Any, saveable: Sequence[bool]) -> list[Any]:
         """Return the arguments that are residuals, and marks for others, structured as all."""
@@ -252,15 +245,9 @@ class PushForward:
 
     def __call__(self, residuals: Any, *tangents: Any) -> Any:
         moving = check_tree(self.primals, tangents, "tangent", "")
-        return self._jitted(residuals, *argument_leaves.only(self.perturbed, self.primals, moving))
-
-    @functools.cached_property
-    def _jitted(self) -> Any:
-        def push(residuals: Any, *tangents: Any) -> Any:
-            found = program_in_jax.apply_linear(self.linear, (residuals,), tuple(tangents))
-            return argument_leaves.restore_zeros(found, self.out)
-
-        return jax.jit(push)
+        chosen = argument_leaves.only(self.perturbed, self.primals, moving)
+        found = program_in_jax.apply_linear(self.linear, (residuals,), tuple(chosen))
+        return argument_leaves.restore_zeros(found, self.out)
 
     @property
     def out_nzs(self) -> Any:

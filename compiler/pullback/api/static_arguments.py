@@ -89,18 +89,19 @@ def _attempt(function: Callable[[_Call], Any], call: _Call) -> tuple[Any, Except
 
 
 class Specializing:
-    """A jitted function that is specialized to Python values where a call needs it.
+    """A function that is specialized to Python values where a call needs it.
 
     A call needs it where tracing fails with abstract values, as Python code does that branches on a
     number: then plain Python values among the arguments are fixed. And it needs it where the static
     parts of its trees may equal others that are not the same, for JAX does not tell these apart.
 
     Args:
-      make: takes a getter of the user's function, and returns the function of
-        `(args, kwargs, *more)` that is to be jitted.
+      make: takes a getter of the user's function, and returns a function of
+        `(args, kwargs, *more)`, which traces it.
       name: the name of that function in messages.
       differentiated: positions of arguments whose floats are always traced; None for all.
       get: the getter of the user's function.
+      jit: compile what `make` returns as a whole, for each user's function.
     """
 
     def __init__(
@@ -109,8 +110,10 @@ class Specializing:
         name: str,
         differentiated: Collection[int] | None,
         get: Callable[[], Any],
+        jit: bool = True,
     ):
         self._make, self._name, self._get = make, name, get
+        self._jitted = memo.jitted if jit else lambda function, *_: function
         self._differentiated = differentiated
         # By key, a specialized function; or, where it fails, the leaves that have to be fixed.
         self._known = Recent(MOST)
@@ -123,7 +126,7 @@ class Specializing:
                 raise _EqualParts
             return function(args, kwargs, *more)
 
-        self._general = memo.jitted(general, name, get)
+        self._general = self._jitted(general, name, get)
 
     def call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], more: tuple[Any, ...] = ()
@@ -212,7 +215,7 @@ class Specializing:
             args, kwargs = jax.tree.unflatten(tree, leaves)
             return function(args, kwargs, *more)
 
-        jitted = memo.jitted(special, self._name, self._get)
+        jitted = self._jitted(special, self._name, self._get)
         return _Special(jitted, frozenset(fixed), alive)
 
     def _more(self, call: _Call, fixed: Fixed | None, error: Exception) -> Fixed:

@@ -365,16 +365,14 @@ def _perturbed(in_nzs: Any, tree: Any, taker: str) -> tuple[bool, ...] | None:
 
 
 def _derived_vjp(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]) -> Any:
-    room = memo.Cloakroom()
-
     def make(get: Callable[[], Any]) -> Callable[..., Any]:
-        def function(primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def halves_of(primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             program = _of_fixed_sizes(program_of(get(), primals, kwargs), "vjp")
             order = _order(program, primals)
             flags = perturbed and [perturbed[i] for i in order]
             split = derivation.split_vjp(program, has_aux=has_aux, perturbed=flags)
             (forward, linear), leaves = halves.without_arguments(split)
-            (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
+            (out, *_), _, of_args, of_out = _run_forward(forward, primals, has_aux)
             pull = linear_maps.PullBack(
                 linear,
                 of_args,
@@ -383,15 +381,15 @@ def _derived_vjp(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[
                 sources=[leaf if leaf is None else order[leaf] for leaf in leaves],
                 nonzero=halves.takes_cotangents(linear, out),
             )
-            return out, room.leave(pull), residuals, *aux
+            return forward, pull
 
-        return function
+        return _in_halves(memo.staged(halves_of, "vjp", get), has_aux)
 
-    call = Specializing(make, "vjp", None, get).call
+    call = Specializing(make, "vjp", None, get, jit=False).call
 
     def vjp(*primals: Any) -> Any:
         out, pull, residuals, *aux = call(primals, {})
-        return out, linear_maps.CotangentMap(room.fetch(pull), None, residuals), *aux
+        return out, linear_maps.CotangentMap(pull, None, residuals), *aux
 
     return vjp
 
@@ -399,29 +397,42 @@ def _derived_vjp(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[
 def _derived_linearize(
     has_aux: bool, perturbed: Sequence[bool] | None, through: Through, get: Callable[[], Any]
 ) -> Any:
-    room = memo.Cloakroom()
-
     def make(get: Callable[[], Any]) -> Callable[..., Any]:
-        def function(primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def halves_of(primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             program = _of_fixed_sizes(program_of(get(), primals, kwargs), "linearize")
             flags = perturbed and [perturbed[i] for i in _order(program, primals)]
             forward, linear = derivation.linearize(
                 program, has_aux=has_aux, perturbed=flags, through=through
             )
-            (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
+            (out, *_), _, of_args, of_out = _run_forward(forward, primals, has_aux)
             nonzero = halves.gives_tangents(linear, out)
-            push = linear_maps.PushForward(linear, of_args, of_out, nonzero, flags)
-            return out, room.leave(push), residuals, *aux
+            return forward, linear_maps.PushForward(linear, of_args, of_out, nonzero, flags)
 
-        return function
+        return _in_halves(memo.staged(halves_of, "linearize", get), has_aux)
 
-    call = Specializing(make, "linearize", None, get).call
+    call = Specializing(make, "linearize", None, get, jit=False).call
 
     def linearize(*primals: Any) -> Any:
         out, push, residuals, *aux = call(primals, {})
-        return out, Partial(room.fetch(push), residuals), *aux
+        return out, Partial(push, residuals), *aux
 
     return linearize
+
+
+def _in_halves(halves_of: Callable[..., Any], has_aux: bool) -> Callable[..., Any]:
+    """Return a function that runs the forward half, and returns the linear map beside its results.
+
+    The forward half is called by itself, not in a jitted function: the runtime compiles programs of
+    equal content once, whichever function they come from.
+    """
+
+    def function(primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        forward, linear = halves_of(primals, kwargs)
+        out, residuals = program_in_jax.apply(forward, primals, {})
+        out, *aux = out if has_aux else (out,)
+        return out, linear, residuals, *aux
+
+    return function
 
 
 def _of_fixed_sizes(program: Program | SymbolicProgram, taker: str) -> Program:

@@ -97,22 +97,19 @@ class Ticket:
     """Stands among the results of a jitted function for an object that is no array."""
 
 
-class Cloakroom:
-    """Objects that a jitted function returns beside its arrays, kept as long as the function lives.
+def staged(function: Callable[..., Any], name: str, get: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a function that runs once for arguments of the same types and settings, with tracers.
 
-    JAX keeps the tree structures of results for longer. An object in them would stay alive with
-    them: for a map of cotangents that is a program, and everything compiled from it.
+    What it returns is no array, and is kept as long as the function lives. JAX keeps the tree
+    structures of results for longer; an object in them would stay alive with them: for a map of
+    cotangents that is a program, and everything compiled from it.
     """
+    kept: weakref.WeakKeyDictionary[Ticket, Any] = weakref.WeakKeyDictionary()
 
-    def __init__(self) -> None:
-        self._kept: weakref.WeakKeyDictionary[Ticket, Any] = weakref.WeakKeyDictionary()
-
-    def leave(self, item: Any) -> Ticket:
-        """Keep an object, while the function is traced, and return the ticket for it."""
+    def leave(*args: Any) -> Ticket:
         ticket = Ticket()
-        self._kept[ticket] = item
+        kept[ticket] = function(*args)
         return ticket
 
-    def fetch(self, ticket: Ticket) -> Any:
-        """Return the object of a ticket that is among the function's results."""
-        return self._kept[ticket]
+    of_types = jitted(leave, name, get)
+    return lambda *args: kept[of_types.eval_shape(*args)]
