@@ -204,7 +204,11 @@ elementwise(
         mul(t, div(0.5, op.result)) if _has_room(op.result_type) else div(mul(t, 0.5), op.result)
     ),
 )
-elementwise("stablehlo.rsqrt", lambda op, t: mul(t, mul(-0.5, div(op.result, op.x))))
+elementwise(
+    "stablehlo.rsqrt",
+    # Not y / x: XLA fuses products into what uses them, and keeps the array of a quotient.
+    lambda op, t: mul(t, mul(mul(-0.5, op.result), square(op.result))),
+)
 elementwise(
     "stablehlo.cbrt",
     # Not by y²: its change is 0 times an infinite one at 0, and infinite times 0 at infinity.

@@ -10,16 +10,18 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<-5.000000e-01>
-// JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[RSQRT]], %[[X]]
-// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[C]], %[[DIVIDE]]
-// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[MULTIPLY]]
-// JVP: return %[[RSQRT]], %[[MULTIPLY1]]
+// JVP: %[[HALF:.*]] = stablehlo.multiply %[[C]], %[[RSQRT]]
+// JVP: %[[SQUARE:.*]] = stablehlo.multiply %[[RSQRT]], %[[RSQRT]]
+// JVP: %[[CUBE:.*]] = stablehlo.multiply %[[HALF]], %[[SQUARE]]
+// JVP: %[[PRODUCT:.*]] = stablehlo.multiply %[[DX]], %[[CUBE]]
+// JVP: return %[[RSQRT]], %[[PRODUCT]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<-5.000000e-01>
-// VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[RSQRT]], %[[X]]
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[C]], %[[DIVIDE]]
-// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[MULTIPLY]]
-// VJP: return %[[RSQRT]], %[[MULTIPLY1]]
+// VJP: %[[HALF:.*]] = stablehlo.multiply %[[C]], %[[RSQRT]]
+// VJP: %[[SQUARE:.*]] = stablehlo.multiply %[[RSQRT]], %[[RSQRT]]
+// VJP: %[[CUBE:.*]] = stablehlo.multiply %[[HALF]], %[[SQUARE]]
+// VJP: %[[PRODUCT:.*]] = stablehlo.multiply %[[CT]], %[[CUBE]]
+// VJP: return %[[RSQRT]], %[[PRODUCT]]
