@@ -136,6 +136,16 @@ def test_transformations_and_passes_leave_a_program_as_it_is():
         np.testing.assert_allclose(each(1.0), jax.nn.softplus(1.0), rtol=1e-6)
 
 
+def test_a_value_that_is_computed_twice_has_one_cotangent():
+    def loss(x):
+        return jnp.sum(jnp.exp(x - x.mean()) * jnp.sin(x - x.mean()))
+
+    program = pb.trace(loss)(X)
+    assert str(program.grad()).count("stablehlo.reduce(") == 2  # the mean and its cotangent
+    assert str(program.split_vjp().linear).count("stablehlo.reduce(") == 1
+    np.testing.assert_allclose(program.grad()(X), jax.grad(loss)(X), rtol=1e-5, atol=1e-6)
+
+
 def test_a_program_that_was_called_is_another_after_a_pipeline():
     @jax.custom_jvp
     def square(x):

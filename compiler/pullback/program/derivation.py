@@ -32,6 +32,7 @@ from pullback.passes.entry_edits import ConvertResults, ReorderOperands, SelectR
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
+from pullback.passes.pipelines import Stage
 from pullback.passes.transpose import Transpose
 from pullback.passes.vjp import VJP
 from pullback.program import argument_leaves
@@ -55,6 +56,10 @@ from pullback_runtime._jax import operations_where
 
 INLINE = InlineCalls(max_ops=8, in_loops=True)
 """Runs before differentiation: a small callee costs more as functions of its own than as ops."""
+
+PREPARE: tuple[Stage, ...] = (INLINE, "cse")
+"""Runs before differentiation. The cotangents of a value that is computed twice go separate ways,
+and XLA, which merges the values, cannot merge those."""
 
 
 class Split(NamedTuple, Generic[R]):
@@ -555,7 +560,7 @@ def _derived(program: P, derivative: Any, new: Signature, outs: int) -> P:
     operands = (*range(hidden), *_order(leaves, place, hidden + len(kept)))
     results = _order(jax.tree.leaves(new.out), range(outs), outs)
     edits = ReorderOperands(operands), SelectResults(results)
-    stages = (INLINE, derivative, *edits, "symbol-dce")
+    stages = (*PREPARE, derivative, *edits, "symbol-dce")
     return program._after(stages, _interface(new))
 
 
@@ -585,7 +590,7 @@ def _split(program: R, derivative: Any, inputs: Any, result: Any) -> Split[R]:
     old = Signature.of(program)
     module = clone(program.module)
     before = _entries(module)
-    manager.run_stages(module, (INLINE, derivative), program.rules)
+    manager.run_stages(module, (*PREPARE, derivative), program.rules)
     (second,) = _entries(module) - before
     linear = clone(module)
     take_entry(linear, second)
