@@ -26,7 +26,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test test-all pytest lit quick rule layers test-newer test-newer-all newer-python
 .PHONY: lint types
-.PHONY: bench bench-quick bench-compare docs docs-serve notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
+.PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries tpu gpu clean
 .PHONY: as-jax interpreters browser
 
@@ -37,6 +37,7 @@ help:
 	@echo "make layers what the first gradient runs through, in functions and files"
 	@echo "make docs   the documentation as a site, in out/site; make docs-serve shows it, make notebooks runs it"
 	@echo "make bench | bench-quick | bench-compare BASE=COMMIT   beside JAX, and beside a commit"
+	@echo "make bench-peers | bench-gpu   beside Enzyme-JAX, and on an NVIDIA GPU that is here"
 	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see CONTRIBUTING.md"
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
@@ -128,6 +129,21 @@ bench-quick: setup
 bench-compare: setup
 	@test -n "$(BASE)" || { echo "set BASE to a commit" >&2; exit 1; }
 	$(RUN) $(BIN)/python benchmarks/report.py compare $(BASE)
+
+# Beside Enzyme-JAX, which is for Python 3.11 alone, in an environment of its own.
+PEERS ?= .venv-peers
+bench-peers: setup
+	$(MAKE) setup VENV=$(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet $(PIP_ARGS) enzyme-ad
+	$(RUN) $(PEERS)/bin/python benchmarks/report.py run --only peers
+	$(call install,bench)
+	$(RUN) $(BIN)/python benchmarks/report.py page
+
+# On an NVIDIA GPU, for which this environment has JAX's plug-in: jax[cuda13].
+bench-gpu: setup
+	$(call install,bench)
+	JAX_PLATFORMS=cuda,cpu $(RUN) $(BIN)/python benchmarks/report.py run --only gpu
+	$(RUN) $(BIN)/python benchmarks/report.py page
 
 # The documentation as a site, in out/site: links are checked, and a warning is an error.
 DOCS := $(VENV)/.docs

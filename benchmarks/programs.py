@@ -193,6 +193,38 @@ def rules(uses: int = 200, kinds: int = 10) -> tuple[Function, tuple[Any, ...]]:
     return loss, (array(16),)
 
 
+def levenberg_marquardt(points: int = 256, peaks: int = 4, steps: int = 20) -> tuple[Function, Any]:
+    """A fit of a sum of peaks by damped Gauss-Newton steps; the gradient is that by the data."""
+
+    def curve(fit, t):
+        height, width, place = fit.reshape(3, peaks, 1)
+        return jnp.sum(height * jnp.exp(-((width * (t - place)) ** 2)), axis=0)
+
+    t = np.linspace(0.0, 1.0, points, dtype=np.float32)
+    places = np.linspace(0.2, 0.8, peaks, dtype=np.float32)
+    start = np.concatenate([np.ones(peaks), np.full(peaks, 15.0), places]).astype(np.float32)
+    true = np.float32(start * (1 + 0.1 * np.sin(np.arange(3 * peaks))))
+
+    def loss(data):
+        def error(fit):
+            return curve(fit, t) - data
+
+        def step(state, _):
+            fit, damping = state
+            residual, slope = error(fit), jax.jacfwd(error)(fit)
+            normal = slope.T @ slope
+            damped = normal + damping * jnp.diag(jnp.diag(normal) + 1e-3)
+            trial = fit - jnp.linalg.solve(damped, slope.T @ residual)
+            better = jnp.sum(error(trial) ** 2) < jnp.sum(residual**2)
+            damping = jnp.where(better, damping / 3, damping * 2)
+            return (jnp.where(better, trial, fit), damping), None
+
+        (fit, _), _ = jax.lax.scan(step, (start, jnp.float32(0.1)), None, length=steps)
+        return jnp.sum(fit**2)
+
+    return loss, (np.asarray(curve(jnp.asarray(true), t)) + 0.01 * array(points),)
+
+
 CASES = [
     Case("mlp, 20 layers", mlp, True),
     Case("chain, 1000 ops", chain, True),

@@ -3,6 +3,8 @@
     python benchmarks/report.py run [--quick]     make bench, make bench-quick
     python benchmarks/report.py page              writes docs/benchmarks.md and its plots
     python benchmarks/report.py compare BASE      make bench-compare BASE=...
+    python benchmarks/report.py run --only peers  make bench-peers, in an environment with the peer
+    python benchmarks/report.py run --only gpu    make bench-gpu, where the default device is one
 
 Each benchmark runs in a process of its own. A busy machine shows in the quartiles.
 """
@@ -10,6 +12,7 @@ Each benchmark runs in a process of its own. A busy machine shows in the quartil
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -35,6 +38,8 @@ BASE = ROOT / "out" / "bench-base"
 
 SCRIPTS = {
     "run": "Run time of gradients",
+    "peers": "Run time beside Enzyme-JAX",
+    "gpu": "Run time of gradients on a GPU",
     "jacobians": "Run time of Jacobians",
     "loops": "Run time of loops",
     "derive": "Deriving gradients",
@@ -49,6 +54,12 @@ SCRIPTS = {
     "costs": "What XLA counts",
 }
 """The benchmarks, with the headings of their sections."""
+
+FILES = {"gpu": "run"}
+"""The script of a benchmark, where it has not the same name."""
+
+APART = {"peers", "gpu"}
+"""Those that need what not every machine has: run by their name alone, and kept until then."""
 
 QUICK = {
     "run": ["--runs", "5"],
@@ -77,9 +88,9 @@ def main() -> None:
 def run(quick: bool, only: tuple[str, ...], output: Path | None) -> None:
     """Run benchmarks; write their rows, the machine and the versions as JSON."""
     output = output or (ROOT / "out" / "bench-quick.json" if quick else RESULTS)
-    chosen = QUICK if quick else {name: [] for name in SCRIPTS}
-    chosen = {name: options for name, options in chosen.items() if not only or name in only}
-    known = json.loads(output.read_text())["benchmarks"] if only and output.exists() else {}
+    chosen = options_of(quick, only)
+    before = json.loads(output.read_text()) if output.exists() else {"benchmarks": {}}
+    known = {n: rows for n, rows in before["benchmarks"].items() if only or n in APART}
     found = {}
     with Progress() as progress:
         for done, (name, options) in enumerate(chosen.items()):
@@ -87,8 +98,16 @@ def run(quick: bool, only: tuple[str, ...], output: Path | None) -> None:
             found[name] = rows_of(name, options)
     output.parent.mkdir(exist_ok=True)
     benchmarks = {name: (known | found)[name] for name in SCRIPTS if name in known | found}
-    output.write_text(as_json({**here(), "benchmarks": benchmarks}))
+    apart = before.pop("apart", {}) | {name: here() for name in chosen if name in APART}
+    common = before if chosen.keys() <= APART else here()
+    output.write_text(as_json({**common, "apart": apart, "benchmarks": benchmarks}))
     print(f"{sum(map(len, found.values()))} rows are in {output.relative_to(ROOT)}")
+
+
+def options_of(quick: bool, only: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the benchmarks that are asked for, with their options."""
+    chosen = QUICK if quick else {name: [] for name in SCRIPTS}
+    return {n: each for n, each in chosen.items() if (n in only if only else n not in APART)}
 
 
 def as_json(results: dict[str, Any]) -> str:
@@ -109,7 +128,8 @@ def rows_of(name: str, options: list[str], source: Path = ROOT) -> list[dict[str
     path = os.pathsep.join(str(source / folder) for folder in ("compiler", "runtime"))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "rows.json")
-        command = [sys.executable, f"{ROOT}/benchmarks/{name}.py", *options, "--json", str(file)]
+        script = f"{ROOT}/benchmarks/{FILES.get(name, name)}.py"
+        command = [sys.executable, script, *options, "--json", str(file)]
         subprocess.run(
             command, env={**os.environ, "PYTHONPATH": path}, check=True, stdout=sys.stderr
         )
@@ -120,7 +140,8 @@ def here() -> dict[str, Any]:
     """Return what the numbers depend on: the commit, versions, and the machine."""
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
-    names = "pullback", "jax", "jaxlib", "numpy"
+    names = ["pullback", "jax", "jaxlib", "numpy"]
+    names += ["enzyme_ad"] * (importlib.util.find_spec("enzyme_ad") is not None)
     return {
         "commit": commit,
         "versions": {
@@ -157,7 +178,10 @@ def text_of(results: dict[str, Any]) -> str:
     """Return the page of some results."""
     parts = [(ROOT / "benchmarks" / "README.md").read_text().rstrip(), *about(results)]
     for name, rows in results["benchmarks"].items():
-        parts += [f"## {SCRIPTS[name]}", purpose(name), *table(rows)]
+        parts += [f"## {SCRIPTS[name]}", purpose(FILES.get(name, name))]
+        if name in APART:
+            parts += about(results["apart"][name])
+        parts += table(rows)
         parts.append(f"![Ratios of the table.](images/benchmark_{name}.svg)")
     return "\n\n".join(parts) + "\n"
 
@@ -251,10 +275,7 @@ def compare(base: str, quick: bool, only: tuple[str, ...]) -> None:
     Rows are marked whose ratio to the peer moved by more than the quartiles of both.
     """
     check_out(base)
-    chosen = QUICK if quick else {name: [] for name in SCRIPTS}
-    for name, options in chosen.items():
-        if only and name not in only:
-            continue
+    for name, options in options_of(quick, only).items():
         print(f"== {name}")
         found: list[list[dict[str, Any]]] = [[], []]
         for _ in range(2):

@@ -103,6 +103,7 @@ CASES: dict[str, Callable[[], tuple[Function, Any]]] = {
     "lstm 128, 100 steps": lambda: programs.lstm(100, 128),
     "lstm 32, 500 steps": lambda: programs.lstm(500, 32),
     "stencil 256, 30 steps": stencil,
+    "levenberg-marquardt": programs.levenberg_marquardt,
     "scan, products saved": checkpointed,
 }
 

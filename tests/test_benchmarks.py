@@ -38,6 +38,13 @@ def test_samples_are_taken_in_turn(module):
     assert len(ours) == len(theirs) == 3
 
 
+def test_three_begin_in_turn(module):
+    calls = []
+    times = module("rows").in_rotation([lambda i=i: calls.append(i) for i in range(3)], 2)
+    assert calls == [1, 2, 0, 2, 0, 1, 0, 1, 2]
+    assert list(map(len, times)) == [2, 2, 2]
+
+
 def test_the_means_are_those_of_families(module):
     rows = [{"family": f, "ratio": r} for f, r in (("a", 1), ("a", 4), ("b", 7), ("", 3), ("", 3))]
     assert module("rows").means(rows) == {"a": 2.0}
@@ -67,7 +74,21 @@ def test_the_page_is_made_of_the_results(module):
     report = module("report")
     results = json.loads(report.RESULTS.read_text())
     assert report.PAGE.read_text() == report.text_of(results)
-    assert set(results["benchmarks"]) == set(SCRIPTS)
+    assert set(SCRIPTS) <= set(results["benchmarks"]) <= set(report.SCRIPTS)
+
+
+def test_what_needs_a_peer_or_a_gpu_runs_by_its_name_and_is_kept(module, tmp_path, monkeypatch):
+    report, output = module("report"), tmp_path / "results.json"
+    monkeypatch.setattr(report, "rows_of", lambda name, _: [{"name": f"{name} {commit}"}])
+    monkeypatch.setattr(report, "here", lambda: {"commit": commit})
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    for commit, only in (("a", []), ("b", ["--only", "peers"]), ("c", [])):
+        report.run.main([*only, "-o", str(output)], standalone_mode=False)
+    results = json.loads(output.read_text())
+    assert (results["commit"], results["apart"]) == ("c", {"peers": {"commit": "b"}})
+    assert results["benchmarks"]["peers"] == [{"name": "peers b"}]
+    assert results["benchmarks"]["run"] == [{"name": "run c"}]
+    assert "gpu" not in results["benchmarks"]
 
 
 def test_results_are_written_with_one_row_a_line(module):
