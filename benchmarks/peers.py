@@ -4,8 +4,8 @@
 
 Enzyme-JAX differentiates StableHLO, too, and rewrites it before and after; these are the passes
 that it runs by default. It is installed into an environment of its own. It takes turns with
-pullback and JAX, so the rows `beside JAX` are of the same runs. What it does not differentiate, such
-as the loops, where its process ends, and calls of LAPACK, is left out.
+pullback and JAX, so the rows `beside JAX` are of the same runs. What it does not differentiate is
+left out: calls of LAPACK, and the loops, where its process ends.
 """
 
 from __future__ import annotations

@@ -79,10 +79,11 @@ def test_the_page_is_made_of_the_results(module):
 
 def test_what_needs_a_peer_or_a_gpu_runs_by_its_name_and_is_kept(module, tmp_path, monkeypatch):
     report, output = module("report"), tmp_path / "results.json"
-    monkeypatch.setattr(report, "rows_of", lambda name, _: [{"name": f"{name} {commit}"}])
-    monkeypatch.setattr(report, "here", lambda: {"commit": commit})
+    now = {}
+    monkeypatch.setattr(report, "rows_of", lambda name, _: [{"name": f"{name} {now['commit']}"}])
+    monkeypatch.setattr(report, "here", now.copy)
     monkeypatch.setattr(report, "ROOT", tmp_path)
-    for commit, only in (("a", []), ("b", ["--only", "peers"]), ("c", [])):
+    for now["commit"], only in (("a", []), ("b", ["--only", "peers"]), ("c", [])):
         report.run.main([*only, "-o", str(output)], standalone_mode=False)
     results = json.loads(output.read_text())
     assert (results["commit"], results["apart"]) == ("c", {"peers": {"commit": "b"}})
