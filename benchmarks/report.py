@@ -106,6 +106,8 @@ def run(quick: bool, only: tuple[str, ...], output: Path | None) -> None:
 
 def options_of(quick: bool, only: tuple[str, ...]) -> dict[str, list[str]]:
     """Return the benchmarks that are asked for, with their options."""
+    if "gpu" in only and jax.default_backend() != "gpu":
+        raise click.ClickException(f"JAX's default device is no GPU: it is {jax.devices()[0]}")
     chosen = QUICK if quick else {name: [] for name in SCRIPTS}
     return {n: each for n, each in chosen.items() if (n in only if only else n not in APART)}
 

@@ -7,6 +7,7 @@ import json
 import statistics
 from pathlib import Path
 
+import click
 import pytest
 
 pytestmark = pytest.mark.whole
@@ -90,6 +91,8 @@ def test_what_needs_a_peer_or_a_gpu_runs_by_its_name_and_is_kept(module, tmp_pat
     assert results["benchmarks"]["peers"] == [{"name": "peers b"}]
     assert results["benchmarks"]["run"] == [{"name": "run c"}]
     assert "gpu" not in results["benchmarks"]
+    with pytest.raises(click.ClickException, match="JAX's default device is no GPU"):
+        report.run.main(["--only", "gpu", "-o", str(output)], standalone_mode=False)
 
 
 def test_results_are_written_with_one_row_a_line(module):

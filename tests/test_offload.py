@@ -207,6 +207,26 @@ def test_moves_of_the_users() -> None:
     assert written(gradient(there_and_back, pb), "cuda") == both
 
 
+@jax.custom_vjp
+def with_a_residual_on_the_host(x):
+    return jnp.sin(x)
+
+
+with_a_residual_on_the_host.defvjp(
+    lambda x: (jnp.sin(x), jax.device_put(jnp.cos(x), HOST)),
+    lambda slope, ct: (ct * jax.device_put(slope, DEVICE),),
+)
+
+
+def test_moves_in_rules_of_the_users() -> None:
+    def f(x):
+        return jnp.sum(lax.fori_loop(0, 3, lambda _, x: with_a_residual_on_the_host(x), x))
+
+    found = pb.trace(f, platforms=["cuda"])(TYPE).grad()
+    assert placements(str(found)) == written_by_jax(gradient(f, jax), "cuda")
+    np.testing.assert_allclose(pb.grad(f)(X), jax.grad(f)(X), rtol=1e-6)
+
+
 def test_results_on_the_host() -> None:
     def there(x):
         return jax.device_put(jnp.sin(x), HOST), x

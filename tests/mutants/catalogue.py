@@ -1282,6 +1282,30 @@ LOOPS = (
         ("tests/test_memory.py",),
     ),
     Mutant(
+        "rules/custom_calls.py",
+        "return _PLACEMENT if target == PLACEMENT else _ANNOTATION",
+        "return _ANNOTATION",
+        ("tests/test_offload.py::test_moves_of_the_users",),
+    ),
+    Mutant(
+        "_jax/lowering.py",
+        "all_default_mem_kind=False,",
+        "all_default_mem_kind=True,",
+        ("tests/test_offload.py::test_moves_of_the_users",),
+    ),
+    Mutant(
+        "rules/calls/checkpoint_policy.py",
+        "return [mark for mark in _marks(block) if _move(mark) is None]",
+        "return [mark for mark in _marks(block) if memory_of(mark) is None]",
+        ("tests/test_offload.py",),
+    ),
+    Mutant(
+        "autodiff/functions.py",
+        "    placements.note_results(diff.function(entry), diff.functions)\n",
+        "",
+        ("tests/test_offload.py::test_halves_hand_on_what_is_on_the_host",),
+    ),
+    Mutant(
         "autodiff/residuals.py",
         "needed = dict.fromkeys(map(self._current, self.placeholders))",
         "needed = self.placeholders",
