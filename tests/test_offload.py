@@ -48,6 +48,13 @@ def two_products(x):
     return jnp.sum(jnp.sin(jnp.cos(x @ x) @ x))
 
 
+def scanned_with_an_invariant(x):
+    def step(c, _):
+        return jnp.sin(c) * checkpoint_name(x, "y"), None
+
+    return jnp.sum(lax.scan(step, x, None, length=3)[0])
+
+
 def in_branches(x):
     return lax.cond(x[0, 0] > 0, named, lambda x: jnp.sum(x * checkpoint_name(jnp.cos(x), "y")), x)
 
@@ -70,6 +77,7 @@ CASES = {
     "products": (two_products, DOTS),
     "branches": (in_branches, offloading("y")),
     "a loop": (scanned(step), offloading("y")),
+    "what a loop does not change": (scanned_with_an_invariant, offloading("y")),
     "a rule": (with_a_product_in_its_rule, DOTS),
     "nothing": (named, offloading("of nothing")),
 }
@@ -119,7 +127,7 @@ def test_the_placements_of_a_derivative_of_a_derivative_and_of_a_batch(name: str
     assert written(derive(f, pb), "cuda") == written_by_jax(derive(f, jax), "cuda")
 
 
-@pytest.mark.parametrize("name", ["branches", "a loop", "a rule"])
+@pytest.mark.parametrize("name", ["branches", "a loop", "what a loop does not change", "a rule"])
 def test_the_numbers_are_those_without_placements(name: str, monkeypatch) -> None:
     """A CPU takes a placement for the identity, so it can run them all."""
     monkeypatch.setattr(remat, "_WITH_HOST_MEMORY", frozenset({"cpu"}))

@@ -33,9 +33,14 @@ def placed(v: Value, memory: str) -> Value:
     return build.emit1(_CALL, v.type, [v], attributes)
 
 
+def is_placement(operation: Any) -> bool:
+    """Return True if an op moves a value to a memory."""
+    return target_of(operation) == PLACEMENT
+
+
 def is_placed(v: Value) -> bool:
     """Return True if a value is the result of a placement."""
-    return build.is_result_of(v, _CALL) and target_of(v.owner.operation) == PLACEMENT
+    return not isinstance(v, ir.BlockArgument) and is_placement(v.owner.operation)
 
 
 def memory_of(mark: Any) -> str | None:

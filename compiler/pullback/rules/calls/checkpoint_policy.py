@@ -74,8 +74,11 @@ def _marks(block: Any) -> list[Any]:
 
 def _move(mark: Any) -> Value | None:
     """Return the marked value where it was moved to the memory of the mark, if it was."""
-    moved = (use.owner.operation.results[0] for use in mark.operands[0].uses if use.owner != mark)
-    return next(filter(placements.is_placed, moved), None) if memory_of(mark) else None
+    if memory_of(mark) is None:
+        return None
+    beside = (use.owner.operation for use in mark.operands[0].uses)
+    moves = (op.result for op in beside if placements.is_placement(op))
+    return next((v for v in moves if block_of(v.owner) == block_of(mark)), None)
 
 
 def _to_save(mark: Any) -> Value:
