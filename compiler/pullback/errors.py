@@ -88,6 +88,10 @@ class ArgumentMismatchError(PullbackError, TypeError, ValueError):
     """Raised where tangents, cotangents or argument positions do not fit the function."""
 
 
+class MemoryBudgetError(PullbackError):
+    """Raised where no schedule of reverse mode fits into the memory that it is given."""
+
+
 class UsageError(PullbackError):
     """Raised where the command line is given what it cannot use: a target, file or argument."""
 

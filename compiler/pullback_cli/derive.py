@@ -60,6 +60,12 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
 @click.option("--rules", is_flag=True, help="Stage the rules that a further derivative needs.")
 @click.option("--lower", is_flag=True, help="Lower the result to pure StableHLO.")
 @click.option(
+    "--memory",
+    metavar="BUDGET",
+    help="Temporaries that a --vjp or --grad may need, such as 8MB; "
+    "or a schedule: store, min-cut or recompute.",
+)
+@click.option(
     "--explain",
     is_flag=True,
     help="Print what the last derivative stores, by line, and what it computes again.",

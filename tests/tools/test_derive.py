@@ -25,6 +25,7 @@ def f(x, y): return jnp.sin(x) * y + nn.relu(y)
 def scalar(x): return jnp.sin(x) ** 3
 def norm(x, y): return jnp.sum(x * y)
 def pair(x, n): return x * x, n
+def loop(x): return jax.lax.fori_loop(0, 900, lambda i, x: jnp.sin(x) * 1.5, x).sum()
 table = jnp.linspace(0.0, 1.0, 200)
 def closed(x): return table * x
 clipped = jax.custom_vjp(lambda x: x * 1.0)
@@ -100,6 +101,15 @@ def test_grad_of_any_order(pullback_command, code, order):
     np.testing.assert_allclose(found, derivative(0.3), rtol=1e-5)
 
 
+def test_a_budget_is_kept(pullback_command, code):
+    sizes = []
+    for options in (), ("--memory", "4kB"):
+        given = f"{code}:loop", "--args", "f32[2]", "--grad", *options
+        text = pullback_command("derive", *given).stdout
+        sizes.append(pullback_runtime.compile(text, backend="cpu").memory().temporaries)
+    assert sizes[1] <= 4000 < sizes[0]
+
+
 def test_a_file_is_derived_too_and_derived_again(pullback_command, code, tmp_path):
     first, second = tmp_path / "first.mlirbc", tmp_path / "second.mlir"
     options = ("--args", "f32", "--grad", "--rules")
@@ -144,6 +154,8 @@ def test_lower_leaves_pure_stablehlo(pullback_command, code):
             "Gradient only defined for scalar-output functions. Output had shape: (2,)",
         ),
         (["f"], "nothing says which derivative to take"),
+        (["f", "--jvp", "--memory", "1MB"], "--memory says nothing without --vjp or --grad"),
+        (["f", "--vjp", "--memory", "much"], "memory='much' is no number of bytes"),
         (["f", "--vjp", "--jvp"], "--jvp and --vjp are different derivatives"),
         (["pair", "--vjp", "--wrt", "1"], "argument 1 has no derivative: it is int32[2]"),
         (["pair", "--jvp", "--wrt", "0,1"], "argument 1 has no derivative: it is int32[2]"),

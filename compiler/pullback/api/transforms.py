@@ -31,8 +31,16 @@ from pullback.errors import ArgumentMismatchError, NotLinearError, PullbackError
 from pullback.frontend.trace import trace
 from pullback.ir.locations import user_line
 from pullback.passes.differentiating_pass import Through
-from pullback.program import argument_leaves, derivation, halves, memo, platform_variants
+from pullback.program import (
+    argument_leaves,
+    derivation,
+    halves,
+    memo,
+    memory_budget,
+    platform_variants,
+)
 from pullback.program.memo import derived_once
+from pullback.program.memory_budget import Memory
 from pullback.program.program import Program
 from pullback.program.record import P
 from pullback.program.symbolic import SymbolicProgram
@@ -166,6 +174,8 @@ def grad(
     holomorphic: bool = False,
     allow_int: bool = False,
     reduce_axes: Any = (),
+    *,
+    memory: Memory = None,
 ) -> Callable[..., Any]:
     """Return a function that computes the gradient of `fun`; as `jax.grad`.
 
@@ -178,6 +188,8 @@ def grad(
       reduce_axes: names of axes of `jax.vmap`s around the call. The gradient by an argument that
         is the same along one of them is the sum over all its items; otherwise it is of one item.
         JAX has the option, and refuses it.
+      memory: the temporaries that it may need: bytes, a size such as "8MB", or the name of a
+        schedule: "store", "min-cut" or "recompute"; as for `Program.vjp`.
 
     Returns:
       A function of the arguments of `fun`. It returns the gradient, a pytree with the structure,
@@ -186,10 +198,11 @@ def grad(
 
     Raises:
       DerivativeTypeError: the result is no real scalar, or an argument is no float.
-      ArgumentMismatchError: `argnums` are out of range.
+      ArgumentMismatchError: `argnums` are out of range, or `memory` is no budget.
       MissingRuleError: an op on the way has no derivative rule.
+      MemoryBudgetError: no schedule fits the budget.
     """
-    step = _step("grad", argnums, has_aux, holomorphic, allow_int)
+    step = _step("grad", argnums, has_aux, holomorphic, allow_int, memory)
     return _derivative(fun, step, reduce_axes)
 
 
@@ -200,6 +213,8 @@ def value_and_grad(
     holomorphic: bool = False,
     allow_int: bool = False,
     reduce_axes: Any = (),
+    *,
+    memory: Memory = None,
 ) -> Callable[..., Any]:
     """Return a function that computes the value of `fun` and its gradient; as `jax.value_and_grad`.
 
@@ -209,18 +224,19 @@ def value_and_grad(
       A function of the arguments of `fun`. It returns `(value, gradient)`, and with `has_aux`
       `((value, aux), gradient)`.
     """
-    step = _step("value_and_grad", argnums, has_aux, holomorphic, allow_int)
+    step = _step("value_and_grad", argnums, has_aux, holomorphic, allow_int, memory)
     return _derivative(fun, step, reduce_axes)
 
 
 def _step(
-    name: str, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool
+    name: str, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool, memory: Memory
 ) -> Transformation:
     options = {
         "argnums": argument_leaves.positions(argnums),
         "has_aux": has_aux,
         "holomorphic": holomorphic,
         "allow_int": allow_int,
+        "memory": memory_budget.read(memory),
     }
     return Transformation(name, tuple(options.items()))
 
@@ -278,6 +294,7 @@ def vjp(
     reduce_axes: Any = (),
     saveable_args: Any = True,
     in_nzs: Any = None,
+    memory: Memory = None,
 ) -> tuple[Any, ...]:
     """Compute the value of a function, and the linear map from cotangents of its result.
 
@@ -294,6 +311,7 @@ def vjp(
         needs one, which has to be put there before the map is called.
       in_nzs: a tree of bools as well: those that are False are constants, whose cotangents are
         zero. `pull.out_nzs` tells which results have a tangent that may not be zero.
+      memory: a budget for the residuals, and the temporaries of either pass; as for `grad`.
 
     Returns:
       `(out, pull)`, and with `has_aux` the auxiliary data. `pull(ct)` takes a cotangent with the
@@ -302,6 +320,7 @@ def vjp(
     Raises:
       ArgumentMismatchError: a cotangent or an option does not fit.
       MissingRuleError: an op on the way has no derivative rule.
+      MemoryBudgetError: no schedule fits the budget.
       PullbackError: dimensions of the program are symbols, so that residuals have no sizes.
     """
     tree = jax.tree.structure(primals)
@@ -313,8 +332,9 @@ def vjp(
             "saveable_args is not for a VJP function with reduce_axes: it needs all arguments",
             do="leave out one of them",
         )
-    make = functools.partial(_derived_vjp, has_aux, perturbed)
-    out, pull, *aux = derived_once(fun, ("vjp", has_aux, perturbed), make)(*primals)
+    key = has_aux, perturbed, memory_budget.read(memory)
+    make = functools.partial(_derived_vjp, *key)
+    out, pull, *aux = derived_once(fun, ("vjp", *key), make)(*primals)
     pull.args_res = pull.fun.saved(primals, saveable)
     if names:
         pull = pull.replace(reduce_axes=names, primals=primals)
@@ -364,13 +384,18 @@ def _perturbed(in_nzs: Any, tree: Any, taker: str) -> tuple[bool, ...] | None:
     return None if all(flags) else flags
 
 
-def _derived_vjp(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]) -> Any:
+def _derived_vjp(
+    has_aux: bool,
+    perturbed: Sequence[bool] | None,
+    memory: int | memory_budget.Storage,
+    get: Callable[[], Any],
+) -> Any:
     def make(get: Callable[[], Any]) -> Callable[..., Any]:
         def halves_of(primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             program = _of_fixed_sizes(program_of(get(), primals, kwargs), "vjp")
             order = _order(program, primals)
             flags = perturbed and [perturbed[i] for i in order]
-            split = derivation.split_vjp(program, has_aux=has_aux, perturbed=flags)
+            split = derivation.split_vjp(program, has_aux=has_aux, perturbed=flags, memory=memory)
             (forward, linear), leaves = halves.without_arguments(split)
             (out, *_), _, of_args, of_out = _run_forward(forward, primals, has_aux)
             pull = linear_maps.PullBack(

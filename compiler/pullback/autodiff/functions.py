@@ -202,7 +202,7 @@ def _split_between(
     for type in _masked(of_cts, ct_mask):
         draft_block.add_argument(type, loc)
     with build.inserting(ir.InsertionPoint(draft_block), loc):
-        residuals = Residuals(block, None, lambda v: frame.current(v))
+        residuals = Residuals(block, None, lambda v: frame.current(v), diff.stores_all)
         frame = Reverse(diff, residuals, linear, hands_on=True)
         frame.analyze(block, wrt)
         for v, ct in zip(_masked(outs, ct_mask), draft_block.arguments, strict=True):

@@ -151,6 +151,7 @@ class Residuals:
       leaf: gives the backward value of a free primal value, or None; None if none is free but for
         constants and views of them.
       current: gives what stands for a primal value by now: what is one value is stored once.
+      stores_all: all values that are needed are stored, and views alone computed again.
     """
 
     def __init__(
@@ -158,8 +159,10 @@ class Residuals:
         block: Any,
         leaf: Callable[[Value], Value | None] | None,
         current: Callable[[Value], Value],
+        stores_all: bool = False,
     ) -> None:
         self.block = block
+        self._again = VIEWS if stores_all else CHEAP
         self._find_leaf = leaf
         self._current = current
         self._leaves: dict[Value, Value | None] = {}
@@ -249,7 +252,7 @@ class Residuals:
         if v in self.exact or isinstance(v, ir.BlockArgument):
             return None
         operation = v.owner.operation
-        if operation.name not in CHEAP and not hands_on(operation):
+        if operation.name not in self._again and not hands_on(operation):
             return None
         if asks_for_equality(operation):
             return None

@@ -43,6 +43,7 @@ class Differentiation:
         self._analyzed: dict[Any, Any] | None = None
         self.has_stand_ins = False
         self.through_function = False  # of a custom_vjp call without a jvp rule, not its rules
+        self.stores_all = False  # what reverse mode needs, and no minimum cut of it
         self.has_checkpoints = False  # whether a loop was reversed by checkpoints
         self._outer_loc, build.here.loc = build.here.loc, ir.Location.unknown(_jax.context())
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 # Pass name -> "module:Class".
 PASSES: dict[str, str] = {
+    "checkpoint": "pullback.passes.checkpoint:Checkpoint",
     "erase-dead": "pullback.passes.erase_dead:EraseDead",
     "inline-calls": "pullback.passes.inline_calls:InlineCalls",
     "jvp": "pullback.passes.jvp:JVP",
@@ -32,6 +33,7 @@ PIPELINES: dict[str, str] = {
 # Those worth a line in `--list-passes` and in did-you-mean hints; every other one that is
 # registered works as well. `inline` is left out: in jaxlib it does nothing.
 STOCK_PASSES: dict[str, str] = {
+    "checkpoint": "pullback.passes.checkpoint:Checkpoint",
     "canonicalize": "Fold and simplify with the patterns of each dialect.",
     "chlo-legalize-to-stablehlo": "Rewrite chlo ops in terms of StableHLO.",
     "control-flow-sink": "Move ops into the only branch that uses them.",

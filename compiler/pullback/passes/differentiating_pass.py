@@ -41,8 +41,8 @@ class Derivative(Pass):
         with _jax.working_in(module), Differentiation(module, rules) as diff:
             diff.block(self.entry)
             takes, gives = kinds_in(diff.function(self.entry))
-            mask = _mask(diff, self.entry, takes, self.wrt, "argument")
-            ct_mask = _mask(diff, self.entry, gives, self.outs, "result")
+            mask = mask_at(diff, self.entry, takes, self.wrt, "argument")
+            ct_mask = mask_at(diff, self.entry, gives, self.outs, "result")
             self.differentiate(diff, mask, ct_mask)
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
@@ -50,7 +50,7 @@ class Derivative(Pass):
         raise NotImplementedError
 
 
-def _mask(
+def mask_at(
     diff: Differentiation,
     entry: str,
     kinds: Sequence[Kind],

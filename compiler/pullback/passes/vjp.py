@@ -26,6 +26,8 @@ class VJP(Derivative):
       unit_cotangent: the cotangent of the single result is 1 instead of an argument; 1 in each
         element, which gives the gradients of a batch of scalars.
       outs: positions of the results that receive a cotangent; all inexact ones if not given.
+      store: all that loops and called functions need is stored, and nothing computed again; by
+        default, a minimum cut is stored.
     """
 
     name: ClassVar[str] = "vjp"
@@ -34,11 +36,13 @@ class VJP(Derivative):
     split: bool = False
     unit_cotangent: bool = False
     outs: tuple[int, ...] | None = None
+    store: bool = False
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Run reverse mode in one function or, with `split`, in two."""
         if self.unit_cotangent:
             self._check_unit(diff, ct_mask)
+        diff.stores_all = self.store
         if self.split:
             split_entry(diff, self.entry, mask, ct_mask)
         else:

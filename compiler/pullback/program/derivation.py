@@ -8,7 +8,7 @@ constants first, then the leaves of the arguments, then those of keyword argumen
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, get_args
 
 import jax
@@ -18,6 +18,7 @@ from pullback._jax.tangent_types import is_inexact
 from pullback.errors import (
     ArgumentMismatchError,
     DerivativeTypeError,
+    MemoryBudgetError,
     NotDifferentiableError,
     PullbackError,
 )
@@ -27,6 +28,7 @@ from pullback.ir.purity import acts
 from pullback.ir.regions import terminator
 from pullback.ir.symbols import functions, is_public
 from pullback.passes import manager
+from pullback.passes.checkpoint import Checkpoint
 from pullback.passes.differentiating_pass import Through
 from pullback.passes.entry_edits import ConvertResults, ReorderOperands, SelectResults
 from pullback.passes.inline_calls import InlineCalls
@@ -35,7 +37,7 @@ from pullback.passes.linearize import Linearize
 from pullback.passes.pipelines import Stage
 from pullback.passes.transpose import Transpose
 from pullback.passes.vjp import VJP
-from pullback.program import argument_leaves
+from pullback.program import argument_leaves, memory_budget, platform_variants
 from pullback.program.argument_leaves import (
     Positions,
     Slot,
@@ -47,6 +49,7 @@ from pullback.program.argument_leaves import (
     slots,
 )
 from pullback.program.memo import once
+from pullback.program.memory_budget import Memory, Storage
 from pullback.program.platform_variants import for_each
 from pullback.program.read_residuals import residual_table
 from pullback.program.record import AnyProgram, Interface, P, R, Record, with_result_types
@@ -178,7 +181,12 @@ def _check_through(through: str) -> None:
 
 
 def vjp(
-    program: P, argnums: Positions = None, has_aux: bool = False, *, wrt: Positions = None
+    program: P,
+    argnums: Positions = None,
+    has_aux: bool = False,
+    *,
+    wrt: Positions = None,
+    memory: Memory = None,
 ) -> P:
     """Return reverse mode as a program: `(args…, cotangents of out) -> (out, cotangents)`.
 
@@ -191,25 +199,75 @@ def vjp(
       has_aux: the result is a pair, of which only the first item is differentiated; the second
         comes last in the result of the derivative.
       wrt: another name for `argnums`.
+      memory: the temporaries that the derivative may need on this device: bytes, or a text such as
+        "8MB" or "8MiB". Of the schedules that fit, it takes that which computes least again; none
+        if the default fits. Or a schedule by its name: "store" stores all that the backward sweep
+        reads; "min-cut", the default, computes cheap ops again where that stores less;
+        "recompute" stores as little as it can. Other methods have the same option.
 
     Raises:
       MissingRuleError: an op on the way has no derivative rule.
-      ArgumentMismatchError: `argnums` are out of range.
+      ArgumentMismatchError: `argnums` are out of range, or `memory` is no budget.
+      MemoryBudgetError: no schedule fits.
     """
-    return _vjp(program, _positions(program, argnums, wrt), has_aux)
+    return _stored(_vjp, program, memory, _positions(program, argnums, wrt), has_aux)
+
+
+def _stored(
+    derive: Callable[..., Any], program: Any, memory: Memory | Storage, argnums: Any, *more: Any
+) -> Any:
+    """Return `derive(program, argnums, *more, storage)`, where a budget decides on the storage."""
+    storage = memory_budget.read(memory)
+    of_sizes = isinstance(storage, int) or storage.checkpoint is not None
+    if of_sizes and not isinstance(program, Record):
+        raise MemoryBudgetError(
+            f"memory={memory!r} needs sizes, and dimensions of the program are symbols",
+            do='give the function sizes, or leave memory out; "store" needs none',
+        )
+    if isinstance(storage, int):
+        storage = _fitting(program, derive, storage, argnums, more)
+    return derive(program, argnums, *more, storage)
+
+
+@once
+def _fitting(
+    program: Any, derive: Callable[..., Any], budget: int, argnums: Any, more: tuple[Any, ...]
+) -> Storage:
+    """Return the storage with which a derivative fits a budget on this device."""
+    here = platform_variants.here(program)
+    has_aux = bool(more[0])
+    flags = more[1] if derive is _split_vjp else None
+    chosen = argument_leaves.chosen(Signature.of(here).args, argnums)
+    wrt = inexact_positions(argument_leaves.only(flags, chosen, chosen))
+    return memory_budget.fit(
+        here,
+        budget,
+        wrt,
+        lambda storage: derive(here, argnums, *more, storage),
+        lambda: _split_vjp(here, argnums, has_aux, flags, memory_budget.DEFAULT).residuals(),
+    )
+
+
+def _before(storage: Storage, derivative: Any) -> tuple[Stage, ...]:
+    """Return the passes that run before a derivative."""
+    if storage.checkpoint is None:
+        return PREPARE
+    checkpoint = Checkpoint(bytes=storage.checkpoint, wrt=derivative.wrt)
+    return *memory_budget.PREPARE, checkpoint
 
 
 @once
 @for_each
-def _vjp(program: P, argnums: int | tuple[int, ...], has_aux: bool) -> P:
+def _vjp(program: P, argnums: int | tuple[int, ...], has_aux: bool, storage: Storage) -> P:
     old = Signature.of(program)
     out, aux = old.results(has_aux)
     primals = argument_leaves.chosen(old.args, argnums)
     _check_not_shared(program)
-    derivative = VJP(wrt=inexact_positions(primals), outs=inexact_positions(out))
+    wanted = inexact_positions(primals), inexact_positions(out)
+    derivative = VJP(wrt=wanted[0], outs=wanted[1], store=storage.store)
     cts = moving(primals, "cotangent")
     new = Signature((*old.args, moving(out, "cotangent")), old.kwargs, (out, cts, *aux))
-    return _derived(program, derivative, new, len(program.out_avals))
+    return _derived(program, derivative, new, len(program.out_avals), storage)
 
 
 def split_vjp(
@@ -217,12 +275,16 @@ def split_vjp(
     argnums: Positions = None,
     has_aux: bool = False,
     perturbed: Sequence[bool] | None = None,
+    memory: Memory | Storage = None,
 ) -> Split[R]:
     """Derive reverse mode as two programs, the second of which is the map of cotangents.
 
     `perturbed` has a flag for each leaf of the arguments at `argnums`: the others are constants.
+    A budget is for what is stored between the two, and the temporaries of either.
     """
-    return _split_vjp(program, _positions(program, argnums), has_aux, _some(perturbed))
+    argnums = _positions(program, argnums)
+    split: Split[R] = _stored(_split_vjp, program, memory, argnums, has_aux, _some(perturbed))
+    return split
 
 
 def _some(flags: Sequence[bool] | None) -> tuple[bool, ...] | None:
@@ -237,6 +299,7 @@ def _split_vjp(
     argnums: int | tuple[int, ...],
     has_aux: bool,
     perturbed: tuple[bool, ...] | None,
+    storage: Storage,
 ) -> Split[R]:
     old = Signature.of(program)
     out, _ = old.results(has_aux)
@@ -245,8 +308,8 @@ def _split_vjp(
     _check_not_shared(program)
     wanted = inexact_positions(primals), inexact_positions(out)
     cts = (moving(out, "cotangent"),)
-    derivative = VJP(wrt=wanted[0], outs=wanted[1], split=True)
-    return _split(program, derivative, cts, moving(primals, "cotangent"))
+    derivative = VJP(wrt=wanted[0], outs=wanted[1], split=True, store=storage.store)
+    return _split(program, derivative, cts, moving(primals, "cotangent"), storage)
 
 
 def linearize(
@@ -412,23 +475,24 @@ def value_and_grad(
     allow_int: bool = False,
     *,
     wrt: Positions = None,
+    memory: Memory = None,
 ) -> P:
     """Return a program of `(value, gradient)`, and with `has_aux` of `((value, aux), gradient)`.
 
     Arguments and errors are those of `grad`.
     """
     argnums = _positions(program, argnums, wrt, default=0)
-    return _value_and_grad(program, argnums, has_aux, holomorphic, allow_int)
+    return _stored(_value_and_grad, program, memory, argnums, has_aux, holomorphic, allow_int)
 
 
 @once
 @for_each
-def _value_and_grad(program: P, argnums: Any, has_aux: bool, *more: bool) -> P:
+def _value_and_grad(program: P, argnums: Any, has_aux: bool, *more: Any) -> P:
     derivative, old, gradients = _gradients(program, argnums, has_aux, *more)
     out, aux = old.results(has_aux)
     value = (out, *aux) if has_aux else out  # a tuple also where the pair is a list
     new = Signature(old.args, old.kwargs, (value, gradients))
-    return _derived(program, derivative, new, len(program.out_avals))
+    return _derived(program, derivative, new, len(program.out_avals), more[-1])
 
 
 def grad(
@@ -439,6 +503,7 @@ def grad(
     allow_int: bool = False,
     *,
     wrt: Positions = None,
+    memory: Memory = None,
 ) -> P:
     """Return the gradient of a scalar result as a program; with `has_aux`, `(gradient, aux)`.
 
@@ -449,27 +514,32 @@ def grad(
       DerivativeTypeError: the result is not a scalar, or something is not a float.
     """
     argnums = _positions(program, argnums, wrt, default=0)
-    return _grad(program, argnums, has_aux, holomorphic, allow_int)
+    return _stored(_grad, program, memory, argnums, has_aux, holomorphic, allow_int)
 
 
 @once
 @for_each
-def _grad(program: P, argnums: Any, has_aux: bool, *more: bool) -> P:
+def _grad(program: P, argnums: Any, has_aux: bool, *more: Any) -> P:
     derivative, old, gradients = _gradients(program, argnums, has_aux, *more)
     out = (gradients, old.out[1]) if has_aux else gradients
-    return _derived(
-        program, derivative, Signature(old.args, old.kwargs, out), len(program.out_avals)
-    )
+    new = Signature(old.args, old.kwargs, out)
+    return _derived(program, derivative, new, len(program.out_avals), more[-1])
 
 
 def _gradients(
-    program: AnyProgram, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool
+    program: AnyProgram,
+    argnums: Any,
+    has_aux: bool,
+    holomorphic: bool,
+    allow_int: bool,
+    storage: Storage,
 ) -> tuple[VJP, Signature, Any]:
     """Return the pass that appends the gradients, the old signature, and the gradients' tree."""
     old = Signature.of(program)
     primals = check_gradients(old, argnums, has_aux, holomorphic, allow_int)
     _check_not_shared(program)
-    derivative = VJP(wrt=inexact_positions(primals), outs=(0,), unit_cotangent=True)
+    wrt = inexact_positions(primals)
+    derivative = VJP(wrt=wrt, outs=(0,), unit_cotangent=True, store=storage.store)
     return derivative, old, moving(primals, "gradient")
 
 
@@ -551,7 +621,13 @@ def _check_holomorphic(primals: Any, loss: Slot, holomorphic: bool) -> None:
 # ------------------------------------------------------------------------------ modules
 
 
-def _derived(program: P, derivative: Any, new: Signature, outs: int) -> P:
+def _derived(
+    program: P,
+    derivative: Any,
+    new: Signature,
+    outs: int,
+    storage: Storage = memory_budget.DEFAULT,
+) -> P:
     """Return the program after a pass that keeps old operands and `outs` old results in front."""
     hidden = len(program.constants)
     leaves = jax.tree.leaves((new.args, new.kwargs))
@@ -560,7 +636,7 @@ def _derived(program: P, derivative: Any, new: Signature, outs: int) -> P:
     operands = (*range(hidden), *_order(leaves, place, hidden + len(kept)))
     results = _order(jax.tree.leaves(new.out), range(outs), outs)
     edits = ReorderOperands(operands), SelectResults(results)
-    stages = (*PREPARE, derivative, *edits, "symbol-dce")
+    stages = (*_before(storage, derivative), derivative, *edits, "symbol-dce")
     return program._after(stages, _interface(new))
 
 
@@ -585,12 +661,14 @@ def _interface(new: Signature) -> Interface:
     )
 
 
-def _split(program: R, derivative: Any, inputs: Any, result: Any) -> Split[R]:
+def _split(
+    program: R, derivative: Any, inputs: Any, result: Any, storage: Storage = memory_budget.DEFAULT
+) -> Split[R]:
     """Return two programs, of the two functions that a splitting pass leaves in a module."""
     old = Signature.of(program)
     module = clone(program.module)
     before = _entries(module)
-    manager.run_stages(module, (*PREPARE, derivative), program.rules)
+    manager.run_stages(module, (*_before(storage, derivative), derivative), program.rules)
     (second,) = _entries(module) - before
     linear = clone(module)
     take_entry(linear, second)

@@ -28,6 +28,7 @@ from pullback.program import (
 )
 from pullback.program.argument_leaves import Positions, one_of
 from pullback.program.as_jax.function import as_jax
+from pullback.program.memory_budget import Memory
 from pullback.program.record import Record, positions_by_argument
 from pullback_runtime import _backend, _trees
 from pullback_runtime._convention import Callee
@@ -108,7 +109,12 @@ class Program(Record):
     vmap = batches.vmap
 
     def split_vjp(
-        self, argnums: Positions = None, has_aux: bool = False, *, wrt: Positions = None
+        self,
+        argnums: Positions = None,
+        has_aux: bool = False,
+        *,
+        wrt: Positions = None,
+        memory: Memory = None,
     ) -> derivation.Split[Program]:
         """Return reverse mode as two programs, `forward` and `linear`, that share residuals.
 
@@ -116,6 +122,7 @@ class Program(Record):
           argnums: as for `vjp`.
           has_aux: as for `vjp`; the auxiliary data is part of `out` in `forward`.
           wrt: another name for `argnums`.
+          memory: as for `vjp`; a budget is for the residuals, and the temporaries of either.
 
         Returns:
           `forward: args -> (out, residuals)` and `linear: (residuals, cotangents of out) ->
@@ -123,8 +130,9 @@ class Program(Record):
 
         Raises:
           MissingRuleError: an op on the way has no derivative rule.
+          MemoryBudgetError: no schedule fits.
         """
-        return derivation.split_vjp(self, one_of(argnums, wrt), has_aux)
+        return derivation.split_vjp(self, one_of(argnums, wrt), has_aux, memory=memory)
 
     def linearize(
         self,

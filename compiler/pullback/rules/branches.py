@@ -131,7 +131,8 @@ class _Branch:
     def emit(self, region: Any, wrt: Sequence[Value]) -> None:
         block = region.blocks.append()
         with build.inserting(ir.InsertionPoint(block)):
-            self.residuals = Residuals(self.block, self._leaf, self.frame.current)
+            current, stores_all = self.frame.current, self.frame.diff.stores_all
+            self.residuals = Residuals(self.block, self._leaf, current, stores_all)
             for v, ct in self.seeds:
                 self.frame.seed(v, ct)
             self.frame.run()

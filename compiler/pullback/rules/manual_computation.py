@@ -216,7 +216,8 @@ class _ReversedBody:
     def run(self, cts: Tangents) -> list[Value | None]:
         op, shardings = self.op, self.shardings
         with build.inserting(ir.InsertionPoint(self.block)):
-            self.residuals = Residuals(self.primal, self._leaf, self.frame.current)
+            current, stores_all = self.frame.current, self.frame.diff.stores_all
+            self.residuals = Residuals(self.primal, self._leaf, current, stores_all)
             self._seed(cts)
             self.frame.run()
             self.frame.assert_carried(self.leaves)

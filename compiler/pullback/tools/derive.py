@@ -16,6 +16,7 @@ from pullback.errors import PullbackError, UsageError
 from pullback.passes.as_run import as_run
 from pullback.program.argument_leaves import spell
 from pullback.program.derivation import Signature
+from pullback.program.memory_budget import Memory
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.plugins import load_rules
 from pullback.tools.show import note, show_ir, working, write, writing
@@ -28,19 +29,21 @@ from pullback.tools.targets import blaming, naming
 
 Positions = int | tuple[int, ...] | None
 
-# Mode -> the derivative with respect to arguments at these positions.
-MODES: dict[str, Callable[[Any, Positions], Any]] = {
-    "jvp": lambda program, wrt: program.jvp(wrt),
-    "vjp": lambda program, wrt: program.vjp(wrt),
-    "grad": lambda program, wrt: program.grad(0 if wrt is None else wrt),
+# Mode -> the derivative with respect to arguments at these positions, with a memory budget.
+MODES: dict[str, Callable[[Any, Positions, Memory], Any]] = {
+    "jvp": lambda program, wrt, _: program.jvp(wrt),
+    "vjp": lambda program, wrt, memory: program.vjp(wrt, memory=memory),
+    "grad": lambda program, wrt, memory: program.grad(0 if wrt is None else wrt, memory=memory),
 }
 
 
-def derive_program(program: Any, mode: str, wrt: Positions = None, order: int = 1) -> Any:
-    """Apply the same transformation `order` times."""
+def derive_program(
+    program: Any, mode: str, wrt: Positions = None, order: int = 1, memory: Memory = None
+) -> Any:
+    """Apply the same transformation `order` times; the budget is for the last one."""
     for number in range(1, order + 1):
         try:
-            program = MODES[mode](program, wrt)
+            program = MODES[mode](program, wrt, memory if number == order else None)
         except PullbackError as error:
             if number > 1 and error.where is None:
                 error.where = f"derivative {number} of {order}, of what the one before returns"
@@ -76,6 +79,8 @@ def _check_movable(program: Any, wrt: Positions) -> None:
 
 def _check_together(mode: str | None, explain: bool, as_json: bool, given: dict[str, bool]) -> None:
     """Raise UsageError for options that do not go together."""
+    if mode not in ("vjp", "grad"):
+        check_used("--vjp or --grad", {"--memory": given["--memory"]})
     if not explain:
         check_used("--explain", {"--json": as_json})
     elif mode not in ("vjp", "grad") or any(given.values()):
@@ -99,7 +104,7 @@ def _explain(program: Any, mode: str | None, wrt: Positions, order: int, as_json
         click.echo(table.to_json())
         return
     click.echo(str(table))
-    used = MODES[mode](before, wrt).compile().memory().temporaries
+    used = MODES[mode](before, wrt, None).compile().memory().temporaries
     click.echo(
         f"XLA, for the {mode} as a whole: {decimal(used)} of temporaries; it may keep values in "
         "buffers of results, and compute others again"
@@ -147,6 +152,7 @@ def derive(
     allow_custom_calls: tuple[str, ...],
     rules: bool,
     lower: bool,
+    memory: str | None,
     explain: bool,
     as_json: bool,
     allow_refusals: bool,
@@ -165,13 +171,14 @@ def derive(
         of_files = {"--allow-refusals": allow_refusals, "--entry-name": entry_name}
         check_used("-o FILE.mlirbc, a saved program", of_files)
     wanting = {"--vmap": batch is not None, "--rules": rules, "--lower": lower}
-    _check_together(mode, explain, as_json, {**wanting, "-o": output is not None})
+    others = {"--memory": memory is not None, "-o": output is not None}
+    _check_together(mode, explain, as_json, {**wanting, **others})
     loaded = load_source(
         source, arguments, entry=entry, sizes=sizes, allow_custom_calls=allow_custom_calls
     )
     entries = _beside(entry_name, entry, loaded)
     program = loaded.program
-    for option in filter(wanting.get, wanting):
+    for option in filter({**wanting, **others}.get, [*wanting, "--memory"]):
         program = loaded.fixed(option)
     _check_movable(program, wrt)
     if explain:
@@ -180,7 +187,7 @@ def derive(
         return
     with blaming(source), working(f"deriving {source}"):
         if mode is not None:
-            program = derive_program(program, mode, wrt, order or 1)
+            program = derive_program(program, mode, wrt, order or 1, memory)
         if batch is not None:
             axes = in_axes or (0,)  # a single one is for all arguments
             program = program.vmap(axes if len(axes) > 1 else axes[0], axis_size=batch)

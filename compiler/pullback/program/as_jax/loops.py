@@ -10,9 +10,9 @@ from jax import lax
 from pullback._jax import ir
 from pullback.ir import build
 from pullback.ir.regions import operations
+from pullback.ir.stacks import Stack, affine, is_one_slot, stacks_of
 from pullback.ir.while_loops import Loop, read_loop
 from pullback.program.as_jax.table import Array, OpInJax, evaluates
-from pullback.rules.loops.stacks import Stack, affine, is_one_slot, stacks_of
 
 
 @evaluates("stablehlo.while")

@@ -36,9 +36,9 @@ from pullback.ir.regions import (
     terminator,
 )
 from pullback.ir.signatures import drop_arguments, set_signature
+from pullback.ir.stacks import Stack, stacks_of
 from pullback.ir.symbols import callee
 from pullback.ir.while_loops import Loop, read_loop
-from pullback.rules.loops.stacks import Stack, stacks_of
 from pullback_runtime._erasure import erase
 
 _CALL, _LOOP = "func.call", "stablehlo.while"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback._jax import ir, remat
 from pullback._jax.ordering import ORDERED
 from pullback.autodiff.batch_rules import MappedOp, batch, batch_type
+from pullback.autodiff.checkpoints import GUARDED
 from pullback.autodiff.cotangent_reach import reached_in
 from pullback.autodiff.diagonal import diagonal_results
 from pullback.autodiff.forward import jvp_function
@@ -20,6 +21,7 @@ from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.inline import emit_call
 from pullback.ir.masks import mask_of
+from pullback.ir.regions import terminator
 from pullback.ir.symbols import callee
 from pullback.rules.calls.checkpoint_policy import recomputation, with_marks_outside
 
@@ -131,7 +133,10 @@ def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]
 def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
     """Return the cotangents of an op that calls @name on its operands."""
     pair = _split_call(op, name, cts)
-    found = _recompute(op, pair, cts) if _runs_again(op, name) else _store(op, pair, cts)
+    if _runs_again(op, name):
+        found = _recompute(op, pair, cts, GUARDED in op.frame.diff.function(name).attributes)
+    else:
+        found = _store(op, pair, cts)
     return scatter(op.active, scatter(pair.nonzero, found))
 
 
@@ -195,11 +200,12 @@ def _store(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
     return call(frame.diff, pair.backward, [*residuals, *present(cts)])
 
 
-def _recompute(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
+def _recompute(op: Op, pair: SplitFunction, cts: Tangents, is_guarded: bool) -> list[Value]:
     """Rematerialize a `jax.checkpoint`: keep arguments and marked values, and run forward again.
 
     The results are those of the forward function as well: the next derivative is that of what a
     rule computes forward, which differs from the function's where a rule is false on purpose.
+    XLA for CPUs takes barriers away before it merges equal ops, but it merges none of two branches.
     """
     frame = op.frame
     saving, again, count = recomputation(frame.diff, pair)
@@ -209,5 +215,25 @@ def _recompute(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
     kept = [frame.primal(v) for v in (*op.operands, *outs[len(outs) - count :])]
     values = [*kept, *present(cts)]
     fenced = build.emit("stablehlo.optimization_barrier", [v.type for v in values], values).results
-    residuals = call(frame.diff, again, list(fenced)[: len(kept)])
-    return call(frame.diff, pair.backward, [*residuals, *list(fenced)[len(kept) :]])
+
+    def backward() -> list[Value]:
+        residuals = call(frame.diff, again, list(fenced)[: len(kept)])
+        return call(frame.diff, pair.backward, [*residuals, *list(fenced)[len(kept) :]])
+
+    if not is_guarded:
+        return backward()
+    return _in_branch(frame.diff.block(pair.backward), backward)
+
+
+def _in_branch(block: Any, emit: Callable[[], list[Value]]) -> list[Value]:
+    """Emit what gives the results of a block into a branch that is always taken, unknown to XLA."""
+    types = [v.type for v in terminator(block).operands]
+    always = build.full(build.scalar("i1"), True)
+    hidden = build.emit("stablehlo.optimization_barrier", [always.type], [always]).result
+    branches = build.emit("stablehlo.if", types, [hidden], regions=2)
+    taken, other = (region.blocks.append() for region in branches.regions)
+    with build.inserting(ir.InsertionPoint(taken)):
+        build.return_(emit())
+    with build.inserting(ir.InsertionPoint(other)):
+        build.return_([build.zeros(type) for type in types])
+    return list(branches.results)

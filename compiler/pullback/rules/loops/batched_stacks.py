@@ -19,8 +19,8 @@ from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.purity import is_used
 from pullback.ir.regions import block_of, blocks, captured_by, terminator
+from pullback.ir.stacks import is_one_slot
 from pullback.ir.while_loops import read_loop
-from pullback.rules.loops.stacks import is_one_slot
 
 SLICE, UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 

@@ -21,9 +21,9 @@ from pullback.ir import build, loop_carries as slots
 from pullback.ir.build import Value
 from pullback.ir.dead_ops import erase_dead_ops
 from pullback.ir.regions import blocks, remade, replace_terminator, terminator
+from pullback.ir.stacks import affine, is_one_slot, uses
 from pullback.rules import products
 from pullback.rules.body_patterns import body_name
-from pullback.rules.loops.stacks import affine, is_one_slot, uses
 from pullback_runtime._erasure import erase, erase_arguments
 
 MUCH_LARGER = 4

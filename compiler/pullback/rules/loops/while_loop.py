@@ -37,12 +37,12 @@ from pullback.ir.regions import (
     replace_terminator,
     terminator,
 )
+from pullback.ir.stacks import Stack, aliases, stacks_of
 from pullback.ir.while_loops import Loop, read_loop
 from pullback.rules.branches import taken
 from pullback.rules.calls.func_call import before
 from pullback.rules.loops.batched_stacks import Rows
 from pullback.rules.loops.invariants import Invariants
-from pullback.rules.loops.stacks import Stack, aliases, stacks_of
 from pullback.rules.loops.sums import Sums
 from pullback.rules.loops.unbounded import Checkpointed, count_iterations
 from pullback_runtime._erasure import erase, spare
@@ -340,7 +340,8 @@ class _Stacked(_ReversedLoop):
         done, *arguments = body.arguments
         last = build.sub(self.total, 1)
         self.iteration = build.sub(last, done)
-        self.residuals = Residuals(self.loop.body, self._leaf, self.frame.current)
+        current, stores_all = self.frame.current, self.frame.diff.stores_all
+        self.residuals = Residuals(self.loop.body, self._leaf, current, stores_all)
         frame, loop = self.frame, self.loop
         for v, ct in zip(self.free, arguments[len(self.carries) :], strict=True):
             frame.accumulate(v, Total(ct))

@@ -1,0 +1,245 @@
+"""Derivatives within a memory budget: what XLA allocates, the numbers, and the work."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import pullback as pb
+from pullback import _jax
+from pullback.autodiff import checkpoints
+from pullback.autodiff.state import Differentiation
+from pullback.ir import costs
+from pullback.ir.modules import clone
+from pullback.ir.regions import operations
+from pullback.passes.inline_calls import InlineCalls
+from pullback.passes.manager import verify_module
+from pullback.program import memory_budget
+
+W = jnp.sin(jnp.arange(256.0)).reshape(16, 16) / 4
+X = jnp.cos(jnp.arange(128.0)).reshape(8, 16)
+XS = jnp.sin(jnp.arange(100 * 16.0)).reshape(100, 16)
+
+
+def scanned(w, x, xs):
+    """Reads a row in each iteration and stacks one, forward and back."""
+
+    def step(x, row):
+        x = jnp.sin(x @ w) + jnp.tanh(x) * row
+        return x, x[0]
+
+    x, ys = lax.scan(step, x, xs)
+    x, more = lax.scan(step, x, xs, reverse=True)
+    return jnp.sum(x) + jnp.sum(ys * more)
+
+
+def nested(w, x, xs):
+    """A loop with a carry in a loop that counts down."""
+
+    def outer(i, x):
+        def inner(x, _):
+            return jnp.sin(x @ w) + xs[99 - i], None
+
+        return lax.scan(inner, x, None, length=20)[0]
+
+    return jnp.sum(lax.fori_loop(0, 30, outer, x))
+
+
+def unrolled(w, x, xs):
+    for _ in range(24):
+        x = jnp.sin(x @ w) + jnp.tanh(x) * xs[0]
+    return jnp.sum(x * x)
+
+
+@functools.cache
+def program_of(f):
+    return pb.trace(f)(W, X, XS)
+
+
+def used(program):
+    return program.compile().memory().temporaries
+
+
+def flops(program):
+    lowered = program.run_passes("lower-custom-derivatives")
+    return sum(times * costs.flops(op) for op, times in costs.runs(lowered.module))
+
+
+@pytest.mark.parametrize(
+    ("f", "part", "runs"), [(scanned, 3, 1), (nested, 7, 1), (nested, 15, 2), (unrolled, 2, 1)]
+)
+def test_a_gradient_keeps_within_a_budget(f, part, runs):
+    """It runs the function so many times more than the default does."""
+    program = program_of(f)
+    stored = program.grad((0, 1, 2))
+    budget = used(stored) // part
+    fitting = program.grad((0, 1, 2), memory=budget)
+    assert used(fitting) <= budget
+    assert flops(fitting) <= flops(stored) + (runs + 0.05) * flops(program)
+    for ours, theirs in zip(fitting(W, X, XS), stored(W, X, XS), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+def test_a_default_that_fits_is_left_alone():
+    program = program_of(scanned)
+    assert (
+        str(program.grad(memory="1GB"))
+        == str(program.grad())
+        == str(program.grad(memory="min-cut"))
+    )
+
+
+@pytest.mark.parametrize("lengths", [(10,), (30,), (50, 10), (34, 9, 2), (99,)])
+def test_a_loop_in_blocks_computes_the_same(lengths):
+    """Blocks that fill the loop and blocks that leave some over, and blocks of blocks."""
+    program = program_of(scanned)
+    module = clone(program.module)
+    with _jax.working_in(module), Differentiation(module, program.rules) as diff:
+        InlineCalls().run(module, program.rules)
+        for operation in operations(diff.block("main")):
+            if operation.name == "stablehlo.while":
+                checkpoints.split(diff, operation, lengths)
+    verify_module(module)
+    in_blocks = program._with_module(module)
+    np.testing.assert_allclose(in_blocks(W, X, XS), program(W, X, XS), rtol=1e-6)
+    pairs = zip(in_blocks.grad((0, 1, 2))(W, X, XS), program.grad((0, 1, 2))(W, X, XS), strict=True)
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("start", "step"), [(3, 1), (7, 2), (500, -3)])
+def test_counters_of_a_loop_in_blocks(start, step):
+    """They are computed of the number of the iteration, and final where the loop ends."""
+
+    def f(x):
+        def body(carry):
+            k, i, x = carry
+            return k + 1, i + step, jnp.sin(x) * i / 100
+
+        _, i, x = lax.while_loop(lambda carry: carry[0] < 50, body, (0, start, x))
+        return x * i
+
+    program = pb.trace(f)(1.5)
+    least = program.grad(memory="recompute")
+    np.testing.assert_allclose(least(1.5), program.grad()(1.5), rtol=1e-5)
+
+
+def test_an_impossible_budget_says_what_is_possible():
+    with pytest.raises(pb.MemoryBudgetError, match="no schedule needs 5 bytes") as caught:
+        program_of(scanned).grad(memory=5)
+    assert "by default it stores" in caught.value.where
+    assert "test_memory_budget.py" in caught.value.where
+    least = int(caught.value.do.partition("memory=")[2].partition(" ")[0])
+    assert used(program_of(scanned).grad(memory=least)) <= least
+
+
+@pytest.mark.parametrize("memory", ["8 apples", "", -1, 0, True, 1.5, "most"])
+def test_what_is_no_budget_is_refused(memory):
+    with pytest.raises(pb.ArgumentMismatchError, match="no number of bytes, and no schedule"):
+        pb.grad(unrolled, memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("memory", "size"),
+    [("8MB", 8_000_000), ("8 MiB", 8 << 20), ("1.5k", 1500), ("2gb", 2 * 10**9), (77, 77)],
+)
+def test_sizes_are_read(memory, size):
+    assert memory_budget.read(memory) == size
+
+
+def test_a_budget_needs_sizes():
+    (n,) = jax.export.symbolic_shape("n")
+    program = pb.trace(lambda x: jnp.sum(jnp.sin(x)))(jax.ShapeDtypeStruct((n,), jnp.float32))
+    with pytest.raises(pb.MemoryBudgetError, match="memory='1MB' needs sizes"):
+        program.grad(memory="1MB")
+
+
+def test_schedules_by_name():
+    """A minimum cut stores less than all, and to recompute stores least."""
+
+    def f(x):
+        def step(x, _):
+            return jnp.sin(jnp.exp(jnp.cos(x))) * x, None
+
+        return jnp.sum(lax.scan(step, x, None, length=64)[0])
+
+    program = pb.trace(f)(X)
+    sizes = {
+        name: program.split_vjp(memory=name).residuals().bytes
+        for name in (None, "store", "min-cut", "recompute")
+    }
+    assert sizes[None] == sizes["min-cut"] < sizes["store"]
+    assert sizes["recompute"] < sizes["min-cut"] / 4
+
+
+def test_a_split_counts_what_it_hands_over():
+    program = program_of(scanned)
+    whole = program.split_vjp()
+    budget = whole.residuals().bytes // 3
+    fitting = program.split_vjp(memory=budget)
+    assert fitting.residuals().bytes + max(map(used, fitting)) <= budget
+    _, residuals = fitting.forward(W, X, XS)
+    for ours, theirs in zip(
+        fitting.linear(residuals, jnp.float32(1)), program.grad((0, 1, 2))(W, X, XS), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+@jax.custom_vjp
+def doubled(x):
+    return jnp.sin(x)
+
+
+doubled.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (2 * ct * jnp.cos(x),))
+
+
+def with_a_rule(x):
+    return jnp.sum(lax.scan(lambda x, _: (doubled(x) + x / 2, None), x, None, length=256)[0])
+
+
+def test_rules_inside_hold_and_the_gradient_can_be_derived_and_batched_and_saved(tmp_path):
+    x = X[0]
+    stored = jax.grad(with_a_rule)
+    least = pb.grad(with_a_rule, memory="recompute")
+    np.testing.assert_allclose(least(x), stored(x), rtol=1e-5)
+    np.testing.assert_allclose(jax.vmap(least)(X), jax.vmap(stored)(X), rtol=1e-5)
+    hessian = pb.jacfwd(pb.grad(lambda x: jnp.sum(jnp.sin(unrolled(W, x, XS))), memory="recompute"))
+    expected = jax.hessian(lambda x: jnp.sum(jnp.sin(unrolled(W, x, XS))))(X)
+    np.testing.assert_allclose(hessian(X), expected, rtol=1e-3, atol=1e-3)
+    pb.trace(with_a_rule)(x).save(tmp_path / "f.mlirbc")
+    loaded = pb.load(tmp_path / "f.mlirbc")
+    budget = int(used(loaded.grad()) / 1.5)
+    assert used(loaded.grad(memory=budget)) <= budget
+    np.testing.assert_allclose(loaded.grad(memory=budget)(x), stored(x), rtol=1e-5)
+
+
+def test_functions_take_a_budget():
+    """As `pb.grad`, `pb.value_and_grad` and `pb.vjp`, also in a jitted function."""
+    expected = jax.grad(scanned)(W, X, XS)
+    for f in (
+        pb.grad(scanned, memory="100kB"),
+        lambda *args: pb.value_and_grad(scanned, memory="100kB")(*args)[1],
+        lambda *args: pb.vjp(scanned, *args, memory="100kB")[1](jnp.float32(1))[0],
+    ):
+        np.testing.assert_allclose(jax.jit(f)(W, X, XS), expected, rtol=2e-5, atol=2e-5)
+
+
+def test_loops_with_effects_stay_whole():
+    """A checkpoint would have them again."""
+
+    def f(x):
+        def step(x, _):
+            jax.debug.callback(lambda: seen.append(1))
+            return jnp.sin(x), None
+
+        return lax.scan(step, x, None, length=40)[0]
+
+    seen: list[int] = []
+    pb.grad(f, memory="recompute")(1.0)
+    jax.effects_barrier()
+    assert len(seen) == 40
