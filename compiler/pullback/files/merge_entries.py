@@ -7,14 +7,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pullback import _jax
 from pullback._jax import ir
 from pullback.errors import PullbackError
 from pullback.files import platform_variants
 from pullback.files.errors import ArtifactError
 from pullback.ir.symbols import functions as functions_of, make_private, make_public
-from pullback.passes.base import NO_RULES
-from pullback.program.derivation import INLINE
+from pullback.passes.manager import run_stages
+from pullback.program.derivation import PREPARE
 from pullback.program.record import AnyProgram
 from pullback.program.symbolic import SymbolicProgram
 from pullback_runtime import _meshes
@@ -134,7 +133,7 @@ def merged(
     """
     modules = list(itertools.chain(*entries.values()))
     if len(entries) > 1:
-        _inline_as_derivatives(modules)
+        _prepare_as_derivatives(modules)
     module, found = platform_variants.merged(modules)
     for other in modules[1:]:
         _mark_as(module, other)
@@ -145,11 +144,10 @@ def merged(
     return module, functions
 
 
-def _inline_as_derivatives(modules: Sequence[ir.Module]) -> None:
-    """Inline small functions, as deriving a program does: then its rules equal those it had."""
+def _prepare_as_derivatives(modules: Sequence[ir.Module]) -> None:
+    """Inline and merge, as deriving a program does: then its rules equal those it had."""
     for module in modules:
-        with _jax.working_in(module):
-            INLINE.run(module, NO_RULES)
+        run_stages(module, PREPARE)
 
 
 def _mark_as(module: ir.Module, other: ir.Module) -> None:

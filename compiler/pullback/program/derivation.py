@@ -60,7 +60,13 @@ from pullback_runtime._jax import operations_where
 INLINE = InlineCalls(max_ops=8, in_loops=True)
 """Runs before differentiation: a small callee costs more as functions of its own than as ops."""
 
-PREPARE: tuple[Stage, ...] = (INLINE, "cse")
+MERGE = "func.func(trivial-dce,cse)"
+"""Merges equal ops, and erases unused ones, of which `cse` alone leaves some to its next run.
+
+Without it a derivative is larger, and the same: files do not name it.
+"""
+
+PREPARE: tuple[Stage, ...] = (INLINE, MERGE)
 """Runs before differentiation. The cotangents of a value that is computed twice go separate ways,
 and XLA, which merges the values, cannot merge those."""
 

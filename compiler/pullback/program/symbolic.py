@@ -225,7 +225,7 @@ class SymbolicProgram(AnyProgram):
             order=self.order and self.order - 1,
             stored=StoredForms(),
             origin=self.origin or self,
-            stages=(*self.stages, *stages),
+            stages=(*self.stages, *(each for each in stages if each != derivation.MERGE)),
         )
 
     def _no_order(self) -> MissingRuleError:
