@@ -96,6 +96,7 @@ CASES: dict[str, Callable[[], tuple[Function, Any]]] = {
     "transformer, 4 layers": lambda: programs.transformer(4, width=128),
     "attention": attention,
     "conv net, softplus": convolutions,
+    "conv net, max pool": programs.convnet,
     "n-body": n_body,
     "black-scholes": black_scholes,
     "logsumexp": logsumexp,

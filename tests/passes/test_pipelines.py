@@ -139,7 +139,14 @@ def test_bad_option(text: str, words: str) -> None:
         ("inline-calls{max-ops=x}", "option 'max-ops' takes an integer, and got 'x'"),
         ("erase-dead{a=1}", "pass 'erase-dead' takes no options, and got 'a'"),
         ("func.func(inline-calls)", "do:    move inline-calls out of func.func(…)"),
-        ("to-stablehlo{a=1}", "pipeline 'to-stablehlo' takes no options"),
+        (
+            "to-stablehlo{a=1}",
+            "'to-stablehlo' has no option 'a'\n  do:    leave passes of it out by",
+        ),
+        (
+            "to-stablehlo{without=simplifi}",
+            "has no pass 'simplifi'\n  do:    did you mean simplify?",
+        ),
         ("cse,,cse", "expected the name of a pass\n    cse,,cse\n        ^"),
         ("cse)", "expected ',' or the end"),
         ("builtin.module(cse", "expected ')'"),

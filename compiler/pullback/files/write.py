@@ -216,7 +216,7 @@ def _staged(
     Raises: what says that the module cannot run in another process, or at all.
     """
     container.refuse_callbacks(program.module)
-    as_run(program.module)
+    as_run(program.module, simplify=False)
     module = held.copy(program.module)
     rules = program.rules
     arguments = positions_by_argument(program.in_tree, len(program.constants))

@@ -14,6 +14,7 @@ PASSES: dict[str, str] = {
     "linearize": "pullback.passes.linearize:Linearize",
     "lower-custom-derivatives": "pullback.passes.lower_custom_derivatives:LowerCustomDerivatives",
     "order-effects": "pullback.passes.order_effects:OrderEffects",
+    "simplify": "pullback.passes.simplify:Simplify",
     "stage-rules": "pullback.passes.stage_rules:StageRules",
     "transpose": "pullback.passes.transpose:Transpose",
     "verify-custom-derivatives": (
@@ -26,7 +27,8 @@ PASSES: dict[str, str] = {
 # Pipeline name -> its passes.
 PIPELINES: dict[str, str] = {
     "to-stablehlo": (
-        "lower-custom-derivatives,order-effects,symbol-dce,func.func(chlo-legalize-to-stablehlo)"
+        "lower-custom-derivatives,order-effects,simplify,symbol-dce,"
+        "func.func(chlo-legalize-to-stablehlo)"
     ),
 }
 

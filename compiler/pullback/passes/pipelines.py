@@ -14,7 +14,7 @@ from pullback.errors import PipelineError
 from pullback.ir.mlir_passes import stock_stage
 from pullback.passes import PASSES, PIPELINES, STOCK_PASSES, plugins
 from pullback.passes.base import Pass
-from pullback.passes.options import build_pass, did_you_mean
+from pullback.passes.options import build_pass, did_you_mean, split_options
 
 MODULE_ANCHORS = ("builtin.module", "any")
 
@@ -77,13 +77,30 @@ def _resolve(element: Element) -> tuple[Stage, ...]:
     if element.name in PASSES:
         return (build_pass(load_pass(element.name), element.options),)
     if element.name in PIPELINES:
-        if element.options:
-            raise PipelineError(f"pipeline {element.name!r} takes no options")
-        return parse_pipeline(PIPELINES[element.name])
+        return _without(element, parse_pipeline(PIPELINES[element.name]))
     if element.name not in STOCK_PASSES and element.name in plugins.names():
         return (build_pass(load_pass(element.name), element.options),)
     check_known(element.name)
     return (stock_stage(str(element)),)
+
+
+def _without(element: Element, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the stages of a pipeline but those that its option `without=pass,pass` names."""
+    left_out: set[str] = set()
+    for name, value in split_options(element.name, element.options):
+        if name != "without" or not value:
+            raise PipelineError(
+                f"pipeline {element.name!r} has no option {name!r}",
+                do="leave passes of it out by without=pass,pass",
+            )
+        left_out.update(value.split(","))
+    names = [stage.name if isinstance(stage, Pass) else stage for stage in stages]
+    for name in sorted(left_out.difference(names)):
+        raise PipelineError(
+            f"pipeline {element.name!r} has no pass {name!r}", do=did_you_mean(name, names)
+        )
+    pairs = zip(names, stages, strict=True)
+    return tuple(stage for name, stage in pairs if name not in left_out)
 
 
 def _check_nested(element: Element) -> None:

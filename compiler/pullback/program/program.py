@@ -160,13 +160,16 @@ class Program(Record):
         """
         return derivation.linearize(self, one_of(argnums, wrt), has_aux, through=through)
 
-    def compile(self, backend: str | None = None, **options: Any) -> pullback_runtime.Executable:
+    def compile(
+        self, backend: str | None = None, *, simplify: bool = True, **options: Any
+    ) -> pullback_runtime.Executable:
         """Compile the program for 'cpu', 'cuda', 'rocm' or 'tpu'.
 
         The executable takes and returns what the function does; it has `cost`, `memory`, `hlo`.
 
         Args:
           backend: by default, JAX's default backend.
+          simplify: run the pass `simplify` first, which may round a result in another way.
           options: further options of `pullback_runtime.compile`: `device`, `topology`.
 
         Raises:
@@ -182,7 +185,7 @@ class Program(Record):
         chosen = platform_variants.on(self, platform)
         hidden = tuple(f"constant {number}" for number in range(len(self.constants)))
         return pullback_runtime.compile(
-            as_run(chosen.module),
+            as_run(chosen.module, simplify),
             backend=backend,
             arg_names=(*hidden, *self.arg_paths),
             host_callbacks=chosen._environment.host_callbacks,

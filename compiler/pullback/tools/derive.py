@@ -205,5 +205,6 @@ def derive(
     if isinstance(program, SymbolicProgram):
         note("what has symbolic dimensions has no rules as text; a .mlirbc file holds them")
     else:
-        as_run(program.module)  # raises: who reads the text may take NaN for the value of a map
+        # Raises: who reads the text may take NaN for the value of a map.
+        as_run(program.module, simplify=False)
     show_ir(program.asm()) if output in (None, Path("-")) else write(program.asm(), output)

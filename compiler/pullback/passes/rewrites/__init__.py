@@ -1,0 +1,1 @@
+"""Rewrites of single ops, which the pass `simplify` applies."""
