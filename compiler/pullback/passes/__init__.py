@@ -35,7 +35,6 @@ PIPELINES: dict[str, str] = {
 # Those worth a line in `--list-passes` and in did-you-mean hints; every other one that is
 # registered works as well. `inline` is left out: in jaxlib it does nothing.
 STOCK_PASSES: dict[str, str] = {
-    "checkpoint": "pullback.passes.checkpoint:Checkpoint",
     "canonicalize": "Fold and simplify with the patterns of each dialect.",
     "chlo-legalize-to-stablehlo": "Rewrite chlo ops in terms of StableHLO.",
     "control-flow-sink": "Move ops into the only branch that uses them.",
