@@ -52,6 +52,7 @@ SCRIPTS = {
     "first_force": "First result without JAX",
     "check": "Checking rules",
     "costs": "What XLA counts",
+    "budget": "Gradients within a memory budget",
 }
 """The benchmarks, with the headings of their sections."""
 

@@ -76,9 +76,9 @@ def flops(program):
 def test_a_gradient_keeps_within_a_budget(f, part, runs):
     """It runs the function so many times more than the default does."""
     program = program_of(f)
-    stored = program.grad((0, 1, 2))
+    stored = program.grad((0, 1))
     budget = used(stored) // part
-    fitting = program.grad((0, 1, 2), memory=budget)
+    fitting = program.grad((0, 1), memory=budget)
     assert used(fitting) <= budget
     assert flops(fitting) <= flops(stored) + (runs + 0.05) * flops(program)
     for ours, theirs in zip(fitting(W, X, XS), stored(W, X, XS), strict=True):
@@ -175,6 +175,14 @@ def test_schedules_by_name():
     }
     assert sizes[None] == sizes["min-cut"] < sizes["store"]
     assert sizes["recompute"] < sizes["min-cut"] / 4
+
+
+def test_checkpoints_of_the_pass_are_in_a_file_too(tmp_path):
+    """With what keeps XLA from merging the two runs of a segment."""
+    program = program_of(unrolled)
+    program.run_passes("checkpoint{bytes=12000}").save(tmp_path / "f.mlirbc")
+    loaded = pb.load(tmp_path / "f.mlirbc")
+    assert used(loaded.grad((0, 1))) < 0.7 * used(program.grad((0, 1)))
 
 
 def test_a_split_counts_what_it_hands_over():

@@ -24,17 +24,19 @@ from pullback.ir.while_loops import Loop, read_loop
 from pullback_runtime._erasure import erase, spare
 
 GUARDED = "pullback.guarded"
-"""Attribute of a checkpoint that reverse mode runs again in a branch, which XLA cannot merge."""
+"""Attribute of a checkpoint: positions of the arguments that reverse mode copies before it runs the
+function again, so that XLA does not merge the two runs."""
 
 
-def outline(diff: Differentiation, inner: Sequence[Any], is_guarded: bool = False) -> None:
+def outline(diff: Differentiation, inner: Sequence[Any], varying: set[Value] | None = None) -> None:
     """Move ops of one block into a checkpoint, which is called in the place of the last one.
 
     The ops stand in their order, and no op between them uses their results.
 
     Args:
-      is_guarded: the block is not the body of a loop, whose reverse is another loop: XLA would
-        merge what runs again with the first run.
+      varying: the values of the block that are computed in it, to which those are added that stand
+        for them in the function; None in the body of a loop. The reverse of that is another loop,
+        while XLA would merge two runs of other ops.
     """
     place, loc = ir.InsertionPoint.after(inner[-1]), inner[-1].location
     symbol, block = diff.add_function("segment", [], [], loc)
@@ -47,8 +49,13 @@ def outline(diff: Differentiation, inner: Sequence[Any], is_guarded: bool = Fals
     for new, uses in zip(found, results.values(), strict=True):
         for use in uses:
             use.owner.operands[use.operand_number] = new
-    if is_guarded:
-        diff.function(symbol).attributes[GUARDED] = ir.UnitAttr.get(_jax.context())
+    if varying is not None and found:
+        pairs = list(zip(found[0].owner.operands, block.arguments, strict=True))
+        guarded = [i for i, (v, _) in enumerate(pairs) if v in varying]
+        varying.update(found, (pairs[i][1] for i in guarded))
+        function = diff.function(symbol)
+        positions = map(build.i64, guarded or range(len(pairs)))
+        function.attributes[GUARDED] = ir.ArrayAttr.get(list(positions), _jax.context())
 
 
 def _uses_outside(v: Value, block: Any) -> list[Any]:

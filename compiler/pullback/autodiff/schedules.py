@@ -339,6 +339,11 @@ class _Segments:
         return weights
 
     @cached_property
+    def _varying(self) -> set[Value]:
+        """The values of the block that are not there anyway, for the edits."""
+        return self.own - self.free
+
+    @cached_property
     def _flops(self) -> list[int]:
         return list(map(self.planner.flops, self.items))
 
@@ -434,7 +439,8 @@ class _Segments:
             if not (is_last and b == end) and any(map(self.planner.moves, self.items[a:b])):
                 again += sum(self._flops[a:b])
                 inner = self.items[a:b]
-                edits.append(partial(checkpoints.outline, inner=inner, is_guarded=is_guarded))
+                varying = self._varying if is_guarded else None
+                edits.append(partial(checkpoints.outline, inner=inner, varying=varying))
             edits += found.edits
         return Schedule(sum(map(_size, stored)), peak, again, tuple(edits))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import ir, remat
@@ -21,7 +21,6 @@ from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.inline import emit_call
 from pullback.ir.masks import mask_of
-from pullback.ir.regions import terminator
 from pullback.ir.symbols import callee
 from pullback.rules.calls.checkpoint_policy import recomputation, with_marks_outside
 
@@ -133,10 +132,7 @@ def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]
 def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
     """Return the cotangents of an op that calls @name on its operands."""
     pair = _split_call(op, name, cts)
-    if _runs_again(op, name):
-        found = _recompute(op, pair, cts, GUARDED in op.frame.diff.function(name).attributes)
-    else:
-        found = _store(op, pair, cts)
+    found = _recompute(op, pair, cts) if _runs_again(op, name) else _store(op, pair, cts)
     return scatter(op.active, scatter(pair.nonzero, found))
 
 
@@ -200,14 +196,15 @@ def _store(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
     return call(frame.diff, pair.backward, [*residuals, *present(cts)])
 
 
-def _recompute(op: Op, pair: SplitFunction, cts: Tangents, is_guarded: bool) -> list[Value]:
+def _recompute(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
     """Rematerialize a `jax.checkpoint`: keep arguments and marked values, and run forward again.
 
     The results are those of the forward function as well: the next derivative is that of what a
     rule computes forward, which differs from the function's where a rule is false on purpose.
-    XLA for CPUs takes barriers away before it merges equal ops, but it merges none of two branches.
+    XLA for CPUs takes barriers away before it merges equal ops: what a branch returns keeps them
+    apart.
     """
-    frame = op.frame
+    frame, function = op.frame, op.frame.diff.function(callee(op.operation))
     saving, again, count = recomputation(frame.diff, pair)
     with before(op):
         outs = emit_call(frame.diff.function(saving), op.operands)
@@ -215,25 +212,28 @@ def _recompute(op: Op, pair: SplitFunction, cts: Tangents, is_guarded: bool) -> 
     kept = [frame.primal(v) for v in (*op.operands, *outs[len(outs) - count :])]
     values = [*kept, *present(cts)]
     fenced = build.emit("stablehlo.optimization_barrier", [v.type for v in values], values).results
+    if GUARDED in function.attributes:
+        guarded = [ir.IntegerAttr(i).value for i in ir.ArrayAttr(function.attributes[GUARDED])]
+        sizes = [build.size_in_bytes(v.type) for v in present(cts)]
+        fenced = _through_branch(fenced, [*guarded, len(kept) + sizes.index(min(sizes))])
+    residuals = call(frame.diff, again, fenced[: len(kept)])
+    found = call(frame.diff, pair.backward, [*residuals, *fenced[len(kept) :]])
+    if GUARDED in function.attributes and len(found) > 1:  # all of them now, not some much later
+        return _through_branch(found, range(len(found)))
+    return found
 
-    def backward() -> list[Value]:
-        residuals = call(frame.diff, again, list(fenced)[: len(kept)])
-        return call(frame.diff, pair.backward, [*residuals, *list(fenced)[len(kept) :]])
 
-    if not is_guarded:
-        return backward()
-    return _in_branch(frame.diff.block(pair.backward), backward)
-
-
-def _in_branch(block: Any, emit: Callable[[], list[Value]]) -> list[Value]:
-    """Emit what gives the results of a block into a branch that is always taken, unknown to XLA."""
-    types = [v.type for v in terminator(block).operands]
+def _through_branch(values: Sequence[Value], positions: Sequence[int]) -> list[Value]:
+    """Return values, some of them copied in a branch that is always taken, unknown to XLA."""
+    copied = [values[i] for i in positions]
+    types = [v.type for v in copied]
     always = build.full(build.scalar("i1"), True)
     hidden = build.emit("stablehlo.optimization_barrier", [always.type], [always]).result
     branches = build.emit("stablehlo.if", types, [hidden], regions=2)
     taken, other = (region.blocks.append() for region in branches.regions)
     with build.inserting(ir.InsertionPoint(taken)):
-        build.return_(emit())
+        build.return_(copied)
     with build.inserting(ir.InsertionPoint(other)):
         build.return_([build.zeros(type) for type in types])
-    return list(branches.results)
+    found = dict(zip(positions, branches.results, strict=True))
+    return [found.get(i, v) for i, v in enumerate(values)]
