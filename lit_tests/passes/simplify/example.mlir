@@ -1,8 +1,10 @@
 // RUN: pullback-opt %s --simplify | filecheck %s
 
 // CHECK-LABEL: func.func @main
+// CHECK-NOT: stablehlo.compare NE
 // CHECK: %[[E:.*]] = stablehlo.exponential
 // CHECK: stablehlo.log_plus_one %[[E]]
+// CHECK-NOT: stablehlo.select
 // CHECK-NOT: stablehlo.exponential
 // CHECK: %[[ABOVE:.*]] = stablehlo.compare GE
 // CHECK: %[[SHARE:.*]] = stablehlo.select %[[ABOVE]], %[[ONE:.*]], %[[E]]

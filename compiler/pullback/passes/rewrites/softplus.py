@@ -22,16 +22,9 @@ def _or_zero(variable: str) -> Pattern:
 DIFFERENCE: Pattern = ("subtract", _or_zero("x"), _or_zero("y"))
 
 _DISTANCE: Pattern = ("abs", ("as", "d", ("subtract", "a", "b")))
-LOGADDEXP: Pattern = (
-    "select",
-    ("compare NE", "d", "d"),
-    "_",
-    (
-        "add",
-        ("maximum", "a", "b"),
-        ("log_plus_one", ("as", "e", ("exponential", ("negate", _DISTANCE)))),
-    ),
-)
+_EXPONENTIAL: Pattern = ("as", "e", ("exponential", ("negate", _DISTANCE)))
+_SUM: Pattern = ("as", "sum", ("add", ("maximum", "a", "b"), ("log_plus_one", _EXPONENTIAL)))
+LOGADDEXP: Pattern = ("select", ("compare NE", "d", "d"), "_", _SUM)
 """max(a, b) + log(1 + exp(-|a - b|)), and something else where a - b is not a number."""
 
 
@@ -66,11 +59,13 @@ def _emit(op: Any, functions: dict[str, Any]) -> Value | None:
     found: dict[str, Value] = {}
     match(op.operands[0], DIFFERENCE, found)
     x = found["x"]
-    if not match(_inlined(found["y"], x, functions), LOGADDEXP, found):
+    y = _inlined(found["y"], x, functions)
+    if not match(y, LOGADDEXP, found):
         return None
     is_first = x == found["a"]
     if not (is_first or x == found["b"]) or not _is_finite(found["b" if is_first else "a"]):
         return None
+    y.replace_all_uses_with(found["sum"])  # which is NaN itself where x is
     larger = build.compare("GE" if is_first else "LE", found["d"], 0.0)
     e = found["e"]
     return build.div(build.select(larger, build.full_like(e, 1), e), build.add(e, 1.0))
@@ -81,5 +76,6 @@ SHARE_EXPONENTIAL = Rewrite("stablehlo.exponential", _applies, _emit)
 
 These are the derivatives of softplus on either side of c, and e = exp(-|x - c|) is what
 `logaddexp` has computed. JAX's rule computes another exponential. The result is rounded in another
-way, with a smaller error: that of the difference, x eps / 2, grows with x.
+way, with a smaller error: that of the difference, x eps / 2, grows with x. The `select` for NaN,
+through which XLA does not move the transposes of a convolution, is not needed beside a number.
 """
