@@ -965,6 +965,30 @@ DRIVERS = (
         flow("while, counting down in steps-vjp"),
     ),
     Mutant(
+        "autodiff/checkpoints.py",
+        "now = build.add(first, number)",
+        "now = number",
+        ("tests/program/test_memory_budget.py::test_counters_of_a_loop_in_blocks",),
+    ),
+    Mutant(
+        "autodiff/checkpoints.py",
+        "return build.sub(build.integer(row - (length - 1), first), first)",
+        "return build.sub(build.integer(row, first), first)",
+        ("tests/program/test_memory_budget.py::test_a_loop_in_blocks_computes_the_same",),
+    ),
+    Mutant(
+        "autodiff/schedules.py",
+        "splits = loop.trip_count is not None and count > 3 and not self.acts(operation)",
+        "splits = loop.trip_count is not None and count > 3",
+        ("tests/program/test_memory_budget.py::test_loops_with_effects_stay_whole",),
+    ),
+    Mutant(
+        "rules/calls/func_call.py",
+        "        fenced = _through_branch(fenced, ",
+        "        _through_branch(fenced, ",
+        ("tests/program/test_memory_budget.py::test_a_gradient_keeps_within_a_budget",),
+    ),
+    Mutant(
         "rules/loops/unbounded.py",
         "goal = build.add(mark, half)",
         "goal = build.add(build.add(mark, half), 1)",
