@@ -16,6 +16,7 @@ from pullback._jax import (
     ir,
     jaxprs,
     named_axes,
+    primitives,
     scans,
 )
 from pullback_runtime import _contexts
@@ -89,7 +90,7 @@ class Lowering:
                 host_callbacks=host_callbacks,
                 all_default_mem_kind=False,  # or moves to the memory of the host are left out
                 lowering_cache={},
-                cached_primitive_lowerings={},
+                cached_primitive_lowerings={primitives.DECLARES: None},
                 lowering_parameters=_mlir.LoweringParameters(
                     hoist_constants_as_args=False, override_lowering_rules=scans.OVERRIDES
                 ),
