@@ -44,6 +44,10 @@ def stays_as_it_is(value: Any) -> bool:
 _OF_NO_USER = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "ml_dtypes", "pullback"}
 
 
+BY_VALUE = frozenset({_core.ShapedArray, jax.tree_util.PyTreeDef})
+"""Classes of JAX whose objects hold no functions, and are equal if they say the same."""
+
+
 def is_debug_info(value: object) -> bool:
     """Return True if this is a function's `DebugInfo`, which JAX uses in messages."""
     return isinstance(value, _linear_util.DebugInfo)

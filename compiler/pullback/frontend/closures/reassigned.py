@@ -27,13 +27,18 @@ def warn(rule: Any, name: str, tracebacks: Sequence[Any], where: str | None) -> 
     The tracebacks of JAX's equations begin where it began to trace.
     """
     frames = itertools.chain(*map(source_info.frames_of, tracebacks))
-    running = [frame for frame in frames if _STORE in frame[0].co_code[::2]]
+    running = [frame for frame in frames if _shares(frame[0]) and _STORE in frame[0].co_code[::2]]
     found = variables(rule) if running else ()
     for (function, variable, value), (code, place) in itertools.product(found, running):
         if _is_inside(function.__code__, code):
             for line in _assigned_after(code, place, variable, is_made=_is_made_in(value, code)):
                 at = locations.describe(code.co_filename, line, code.co_qualname)
                 warn_of_late_binding(name, variable, at, where)
+
+
+def _shares(code: types.CodeType) -> bool:
+    """Return True if functions inside of a code may close over a variable that it assigns."""
+    return bool(code.co_cellvars or code.co_freevars)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -64,7 +64,7 @@ def of_user(value: Any) -> types.FunctionType | None:
     return next((f for f in functions if source_info.is_user_file(f.__code__.co_filename)), None)
 
 
-_PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), types.CodeType})
+_PLAIN = reflect.BY_VALUE | {str, bytes, int, float, complex, bool, type(None), types.CodeType}
 
 
 class Nothing:

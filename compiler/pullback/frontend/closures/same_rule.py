@@ -26,7 +26,7 @@ from pullback.program.memo import has_hash
 
 PLAIN: frozenset[Any] = frozenset({str, bytes, int, bool, type(None), types.CodeType})
 NUMBERS: frozenset[Any] = frozenset({float, complex})  # equal zeros may differ by sign
-AT_ONCE = frozenset({str, int, bool, type(None)})
+AT_ONCE = frozenset({str, int, bool, type(None)}) | reflect.BY_VALUE
 
 
 DEEPEST = 12

@@ -153,7 +153,17 @@ def check_results_of_items(rule: KeptCall, axes: Sequence[Axes] | None) -> None:
             raise _gives_all(rule, i)
 
 
-def check_shared_arguments(rule: KeptCall) -> None:
+Shared = Sequence[tuple[user_rules.BatchOfRule, list[int]]]
+"""Each batch of a call, with the results with cotangents that all of its items share."""
+
+
+def shared_results(rule: KeptCall) -> Shared:
+    """Return the batches of a call whose forward rule has been traced; none if it is no batch."""
+    batches = user_rules.batches_of_rule(rule.call.eqns[0])
+    return [(b, [i for i in rule.inexact_results if b.out_axes[i] is None]) for b in batches]
+
+
+def check_shared_arguments(rule: KeptCall, batches: Shared) -> None:
     """Refuse a backward rule if items of a batch share a result and an argument of its function.
 
     `jax.vmap` sums what the rules of all items return for the argument, and each of these is given
@@ -164,14 +174,14 @@ def check_shared_arguments(rule: KeptCall) -> None:
       RuleResultError: there are such a result and argument.
     """
     count = len(rule.call.in_avals)
-    for batch, shared in _shared_results(rule):
+    for batch, shared in batches:
         ins = dict(zip(range(count - len(batch.in_axes), count), batch.in_axes))
         arguments = [i for i in rule.inexact if ins.get(i, 0) is None]
         if shared and arguments:
             raise _counted_for_each(rule, shared[0], f", and so is its argument {arguments[0]}")
 
 
-def check_shared_results(rule: KeptCall, needed: Mapping[int, bool]) -> None:
+def check_shared_results(rule: KeptCall, batches: Shared, needed: Mapping[int, bool]) -> None:
     """Refuse a backward rule that makes anything of the cotangent of a shared result.
 
     The cotangent of a result that all items of a batch share is that of all items together. The
@@ -183,16 +193,10 @@ def check_shared_results(rule: KeptCall, needed: Mapping[int, bool]) -> None:
     Raises:
       RuleResultError: there is such a result.
     """
-    for _, shared in _shared_results(rule):
+    for _, shared in batches:
         for i in shared:
             if needed[i]:
                 raise _counted_for_each(rule, i)
-
-
-def _shared_results(rule: KeptCall) -> Iterator[tuple[Any, list[int]]]:
-    """Yield each batch of a call, and the results with cotangents that all of its items share."""
-    for batch in user_rules.batches_of_rule(rule.call.eqns[0]):
-        yield batch, [i for i in rule.inexact_results if batch.out_axes[i] is None]
 
 
 def _counted_for_each(rule: KeptCall, result: int, why: str = "") -> RuleResultError:

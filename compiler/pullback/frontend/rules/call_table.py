@@ -47,6 +47,7 @@ class CallTable(Rules):
         self.constants = leaked_values.TraceConstants()
         self._rules: dict[str, KeptCall] = {}
         self._keys: dict[Any, str] = {}
+        self._numbers: dict[str, int] = {}
         self._adopted: dict[int, tuple[CallTable, dict[str, str]]] = {}
         self._generation = 0
         self._checked_axes = named_axes.axes_checked_here()
@@ -187,10 +188,11 @@ class CallTable(Rules):
         return self.policy if jaxprs.name_of(equation) in USERS else None
 
     def _new_key(self, name: str) -> str:
-        key, number = name, 0
+        key, number = name, self._numbers.get(name, 0)
         while key in self._rules:
             number += 1
             key = f"{name}_{number}"
+        self._numbers[name] = number  # those below are taken
         return key
 
 

@@ -125,7 +125,8 @@ def vjp_rule(
     forward, pull = _own_vjp(rule, chosen) or _vjp(rule, chosen, given or inexact, types)
     axes = batched_rules.axes_of_results(rule, forward)
     batched_rules.check_results_of_items(rule, axes)
-    batched_rules.check_shared_arguments(rule)
+    batches = batched_rules.shared_results(rule)
+    batched_rules.check_shared_arguments(rule, batches)
     if axes is not None:
         forward = batched_rules.moved(forward, [each.to_function for each in axes])
     _check_results(rule, "vjp", forward, outs)
@@ -141,8 +142,9 @@ def vjp_rule(
     residuals = tracing.structs(forward.out_avals[len(outs) :])
     cotangents = _of_types(tracing.cotangents(outs[i] for i in inexact), types)
     backward_of_all = tracing.traced(backward, residuals, cotangents)
-    needed = jaxprs.needed_inputs(backward_of_all)[len(residuals) :]
-    batched_rules.check_shared_results(rule, dict(zip(inexact, needed, strict=True)))
+    if batches:
+        needed = jaxprs.needed_inputs(backward_of_all)[len(residuals) :]
+        batched_rules.check_shared_results(rule, batches, dict(zip(inexact, needed, strict=True)))
     return forward, backward_of_all
 
 
