@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from programs import CASES, KEPT, Case, Function
+from programs import CASES, KEPT, MANY_RULES, Case, Function
 from rows import Row, Wanted, anew_in_turn, benchmark
 
 import pullback as pb
@@ -52,7 +52,7 @@ def derived(case: Case, derive: Callable[..., Any], order: int) -> Callable[[], 
 
 
 def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
-    for group, cases in (("", CASES), ("JAX's own rules, ", KEPT)):
+    for group, cases in (("", [*CASES, *MANY_RULES]), ("JAX's own rules, ", KEPT)):
         for case in cases:
             for order in case.orders:
                 for state in ("cold", "warm"):

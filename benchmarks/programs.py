@@ -225,6 +225,24 @@ def levenberg_marquardt(points: int = 256, peaks: int = 4, steps: int = 20) -> t
     return loss, (np.asarray(curve(jnp.asarray(true), t)) + 0.01 * array(points),)
 
 
+def different_rules(count: int) -> tuple[Function, tuple[Any, ...]]:
+    """One call of each of `count` custom_vjp functions."""
+
+    def make(i: int) -> Function:
+        f = jax.custom_vjp(lambda x: jnp.cos(x) * (i + 1))
+        f.defvjp(lambda x: (f(x), x), lambda x, ct: (-ct * jnp.sin(x) * (i + 1),))
+        return f
+
+    functions = [make(i) for i in range(count)]
+
+    def loss(x):
+        for f in functions:
+            x = f(x)
+        return jnp.sum(x)
+
+    return loss, (array(16),)
+
+
 CASES = [
     Case("mlp, 20 layers", mlp, True),
     Case("chain, 1000 ops", chain, True),
@@ -236,6 +254,11 @@ CASES = [
     Case("convnet, 8 layers", convnet),
     Case("waves, 8 steps of FFTs", waves),
     Case("200 uses of 10 rules", rules),
+]
+
+MANY_RULES = [
+    Case(f"{count} rules, used once", lambda count=count: different_rules(count), orders=(1,))
+    for count in (200, 800)
 ]
 
 
