@@ -632,6 +632,18 @@ DRIVERS = (
         ("tests/passes/test_minimum_cut.py",),
     ),
     Mutant(
+        "passes/rewrites/softplus.py",
+        '"GE" if is_first else "LE"',
+        '"GE"',
+        ("tests/passes/test_simplify.py",),
+    ),
+    Mutant(
+        "passes/rewrites/max_pool.py",
+        "which = build.select(stays, which, build.full_like(which, number))",
+        "which = build.select(stays, which, build.full_like(which, 1))",
+        ("tests/passes/test_simplify.py",),
+    ),
+    Mutant(
         "passes/as_run.py",
         "has_order(module) or any(map(is_unknown, ops.walk_calls(module)))",
         "has_order(module)",
@@ -693,8 +705,8 @@ DRIVERS = (
     ),
     Mutant(
         "files/merge_entries.py",
-        "            INLINE.run(module, NO_RULES)\n",
-        "            pass\n",
+        "        run_stages(module, PREPARE)\n",
+        "        pass\n",
         ("tests/files/test_entries.py",),
     ),
     Mutant(
