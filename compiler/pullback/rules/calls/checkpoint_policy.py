@@ -192,7 +192,9 @@ def _also_giving(
         return pair.forward
     copy = diff.clone_function(forward, f"{pair.forward}.saving")
     block = diff.block(copy)
-    saved = [_to_save(mark) for mark, flag in zip(_marks(block), flags, strict=True) if flag]
+    marks = [mark for mark, flag in zip(_marks(block), flags, strict=True) if flag]
+    # A mark stays where it says no memory: residuals are told by it.
+    saved = [_to_save(mark) if memory_of(mark) else mark.result for mark in marks]
     replace_terminator(block, [*list(terminator(block).operands)[: len(pair.kept)], *saved])
     erase_dead_ops(block, diff.functions)
     set_signature(diff.function(copy))
