@@ -20,6 +20,7 @@ from pullback.frontend.trace import PLATFORMS
 TIES = jnp.array([-1.5, 0.0, 0.5, 2.0])
 OTHER = jnp.array([-1.5, 0.3, -2.0, 1.0])
 POSITIVE = jnp.array([0.25, 0.5, 1.0, 3.0])
+EXTREMES = jnp.array([-jnp.inf, -1.0, -0.7, -0.0, 0.0, 0.7, 1.0, 30.0, jnp.inf, jnp.nan])
 MATRIX = jnp.arange(12.0).reshape(3, 4) / 7
 INDICES = jnp.array([[0], [2], [9], [-9]])
 
@@ -97,6 +98,7 @@ CASES = [
     ("pow", lax.pow, (POSITIVE, OTHER)),
     ("pow", lax.pow, (jnp.zeros(3), jnp.array([1.0, 2.0, 3.0]))),
     ("square", lax.square, (TIES,)),
+    *((f.__name__, f, (EXTREMES,)) for f in (lax.erf, lax.erfc, lax.erf_inv, lax.lgamma)),
     ("integer_pow", lambda x: lax.integer_pow(x, 1), (TIES,)),
     ("integer_pow", lambda x: lax.integer_pow(x, 2), (TIES,)),
     ("integer_pow", lambda x: lax.integer_pow(x, 7), (TIES,)),

@@ -42,6 +42,7 @@ LONG = frozenset({"igamma", "igammac", "regularized_incomplete_beta"})
 Their derivatives are formulas without these, so they are lowered when a result is asked for."""
 
 _ONE_OP = "one StableHLO op, whose rule is JAX's rule"
+_ONE_CHLO = "one CHLO op, whose rule is JAX's formula; a file has it with its name"
 _TIES = "one StableHLO op, whose rule gives each side half at a tie, as JAX does"
 _STEPS = "one StableHLO op, constant between its steps: no derivative, as in JAX"
 _MOVES = "moves elements and computes nothing; JAX clamps indices the way StableHLO does"
@@ -74,7 +75,8 @@ NATIVE: dict[str, str] = {
     **dict.fromkeys(("concatenate", "pad"), _MOVES),
     **dict.fromkeys(("split", "stack", "unstack"), _PARTS),
     "integer_pow": "products of the operand with itself; with a negative exponent it is kept",
-    "square": "one chlo op, whose rule is JAX's rule",
+    **dict.fromkeys(("erf", "erfc", "erf_inv", "lgamma"), _ONE_CHLO),
+    "square": _ONE_CHLO,
     "select_n": "selects on predicates that have no tangent",
     "gather": "a gather that clamps, and where JAX fills, a select on the indices beside it",
     "scatter": "a scatter whose rule finds the update that stays, as JAX's does",
