@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -138,15 +139,25 @@ def test_an_impossible_budget_says_what_is_possible():
     assert used(program_of(scanned).grad(memory=least)) <= least
 
 
-@pytest.mark.parametrize("memory", ["8 apples", "", -1, 0, True, 1.5, "most"])
+@pytest.mark.parametrize(
+    "memory", ["8 apples", "", "0.1", -1, 0, True, 1.5, np.ones(2, int), "most"]
+)
 def test_what_is_no_budget_is_refused(memory):
-    with pytest.raises(pb.ArgumentMismatchError, match="no number of bytes, and no schedule"):
+    said = re.escape(f"memory={memory!r} is no number of bytes, and no schedule")
+    with pytest.raises(pb.ArgumentMismatchError, match=said):
         pb.grad(unrolled, memory=memory)
 
 
 @pytest.mark.parametrize(
     ("memory", "size"),
-    [("8MB", 8_000_000), ("8 MiB", 8 << 20), ("1.5k", 1500), ("2gb", 2 * 10**9), (77, 77)],
+    [
+        ("8MB", 8_000_000),
+        ("8 MiB", 8 << 20),
+        ("1.5k", 1500),
+        ("2gb", 2 * 10**9),
+        (77, 77),
+        (np.int32(7), 7),
+    ],
 )
 def test_sizes_are_read(memory, size):
     assert memory_budget.read(memory) == size

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -59,18 +61,25 @@ def read(memory: Memory | Storage) -> int | Storage:
         return DEFAULT
     if isinstance(memory, Storage):
         return memory
-    if isinstance(memory, str):
-        if memory in _FIXED:
-            return _FIXED[memory]
-        if found := _SIZE.fullmatch(memory.strip()):
-            memory = int(float(found[1]) * _UNITS[(found[2] or "").lower()])
-    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
-        return memory
+    if isinstance(memory, str) and memory in _FIXED:
+        return _FIXED[memory]
+    if (size := _size(memory)) > 0:
+        return size
     names = ", ".join(f'"{name}"' for name in SCHEDULES)
     raise ArgumentMismatchError(
         f"memory={memory!r} is no number of bytes, and no schedule",
         do=f'give bytes such as 8 << 20, a size such as "8MB" or "8MiB", or one of {names}',
     )
+
+
+def _size(memory: Any) -> int:
+    """Return the bytes that an integer of any library, or a text, says; 0 if it says none."""
+    if isinstance(memory, str):
+        found = _SIZE.fullmatch(memory.strip())
+        return int(float(found[1]) * _UNITS[(found[2] or "").lower()]) if found else 0
+    with contextlib.suppress(TypeError):
+        return 0 if isinstance(memory, bool) else operator.index(memory)
+    return 0
 
 
 Derive = Callable[[Storage], Any]
