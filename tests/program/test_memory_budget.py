@@ -113,9 +113,15 @@ def test_a_loop_in_blocks_computes_the_same(lengths):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize(("start", "step"), [(3, 1), (7, 2), (500, -3)])
+@pytest.mark.parametrize(
+    ("start", "step"),
+    [(3, 1), (7, 2), (500, -3), (np.int8(100), np.int8(-128)), (np.uint8(3), np.uint8(249))],
+)
 def test_counters_of_a_loop_in_blocks(start, step):
-    """They are computed of the number of the iteration, and final where the loop ends."""
+    """They are computed of the number of the iteration, and final where the loop ends.
+
+    One of few bits wraps around on the way.
+    """
 
     def f(x):
         def body(carry):

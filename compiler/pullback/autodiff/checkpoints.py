@@ -180,8 +180,9 @@ class _Blocks:
             results = [carried.get(i, v) for i, v in enumerate(loop.inits)]
             for each in loop.counters:
                 if is_used(self.operation.results[each.index]):
-                    end = each.start + each.step * self.count
-                    results[each.index] = build.full(results[each.index].type, end)
+                    type = results[each.index].type
+                    end = build.wrapped(type, each.start + each.step * self.count)
+                    results[each.index] = build.full(type, end)
         replace_op(self.operation, results)
         return self.inner
 
@@ -289,7 +290,7 @@ class _Blocks:
         type = self.loop.inits[counter.index].type
         i = build.convert(now, build.info(type).element)
         if abs(counter.step) != 1:
-            i = build.mul(i, build.integer(abs(counter.step), i))
+            i = build.mul(i, build.integer(build.wrapped(type, abs(counter.step)), i))
         start = build.integer(counter.start, i)
         return build.sub(start, i) if counter.step < 0 else build.add(start, i)
 

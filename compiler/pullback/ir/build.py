@@ -49,6 +49,7 @@ from pullback.ir.types import (
     truth as truth,
     with_element as with_element,
     with_shape as with_shape,
+    wrapped as wrapped,
 )
 
 

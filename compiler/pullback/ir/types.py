@@ -65,6 +65,13 @@ def holds(type: Any, value: int) -> bool:
     return low <= value < low + (1 << bits)
 
 
+def wrapped(type: Any, value: int) -> int:
+    """Return what an integer type holds where arithmetic in it gives `value`."""
+    bits = info(type).bits
+    value %= 1 << bits
+    return value if holds(type, value) else value - (1 << bits)
+
+
 @_jax.cached
 def inexact(type: Any) -> bool:
     """Return True if values of the type have tangents: float or complex elements."""
