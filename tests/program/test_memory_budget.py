@@ -136,6 +136,37 @@ def test_counters_of_a_loop_in_blocks(start, step):
     np.testing.assert_allclose(least(1.5), program.grad()(1.5), rtol=1e-5)
 
 
+def _with_callback(fwd, result):
+    """Return a function with a rule whose forward function runs a callback."""
+    sine = jax.custom_vjp(jnp.sin)
+    sine.defvjp(lambda x: (jnp.sin(x), (x, fwd(x))), lambda kept, ct: (result(ct, *kept),))
+
+    def f(x):
+        x = lax.fori_loop(0, 8, lambda _, x: sine(x), x)
+        for _ in range(8):
+            x = sine(x)
+        return jnp.sum(x)
+
+    return f
+
+
+def test_an_effect_of_a_rule_happens_once():
+    seen = []
+    f = _with_callback(lambda x: jax.debug.callback(seen.append, x[0]), lambda ct, *_: 2 * ct)
+    np.testing.assert_array_equal(pb.grad(f, memory="recompute")(jnp.ones(4)), 2.0**16)
+    jax.effects_barrier()
+    assert len(seen) == 16
+
+
+def test_a_result_of_a_callback_in_a_rule_is_not_asked_for_again():
+    def fwd(x):
+        return jax.experimental.io_callback(np.sin, x, x)
+
+    f = _with_callback(fwd, lambda ct, x, y: ct * y)
+    with pytest.raises(pb.MissingRuleError, match="of a checkpoint of a memory budget with"):
+        pb.grad(f, memory="recompute")(jnp.ones(4))
+
+
 def test_an_impossible_budget_says_what_is_possible():
     with pytest.raises(pb.MemoryBudgetError, match="no schedule needs 5 bytes") as caught:
         program_of(scanned).grad(memory=5)

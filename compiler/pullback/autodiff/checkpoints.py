@@ -6,7 +6,7 @@ arguments, and runs them again. So a schedule that saves memory is IR that deriv
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,8 @@ from pullback.ir.while_loops import Loop, read_loop
 from pullback_runtime._erasure import erase, spare
 
 GUARDED = "pullback.guarded"
-"""Attribute of a checkpoint: positions of the arguments that reverse mode copies before it runs the
-function again, so that XLA does not merge the two runs."""
+"""Attribute of a checkpoint that is written here, whose effects happen in its first run only: the
+positions of the arguments that reverse mode copies before the second, or XLA merges the two."""
 
 
 def outline(diff: Differentiation, inner: Sequence[Any], varying: set[Value] | None = None) -> None:
@@ -53,9 +53,12 @@ def outline(diff: Differentiation, inner: Sequence[Any], varying: set[Value] | N
         pairs = list(zip(found[0].owner.operands, block.arguments, strict=True))
         guarded = [i for i, (v, _) in enumerate(pairs) if v in varying]
         varying.update(found, (pairs[i][1] for i in guarded))
-        function = diff.function(symbol)
-        positions = map(build.i64, guarded or range(len(pairs)))
-        function.attributes[GUARDED] = ir.ArrayAttr.get(list(positions), _jax.context())
+        _guard(diff.function(symbol), guarded or range(len(pairs)))
+
+
+def _guard(function: Any, positions: Iterable[int]) -> None:
+    found = list(map(build.i64, positions))
+    function.attributes[GUARDED] = ir.ArrayAttr.get(found, _jax.context())
 
 
 def _uses_outside(v: Value, block: Any) -> list[Any]:
@@ -93,6 +96,7 @@ def _call_checkpoint(
     function = diff.function(symbol)
     set_signature(function)
     function.attributes[remat.CHECKPOINT] = ir.UnitAttr.get(_jax.context())
+    _guard(function, ())
     return list(build.call(symbol, operands, [r.type for r in results]).results)
 
 

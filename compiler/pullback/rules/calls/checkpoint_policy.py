@@ -18,6 +18,7 @@ from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir, remat
+from pullback.autodiff.effects import without_effects
 from pullback.autodiff.functions import SplitFunction
 from pullback.autodiff.state import Differentiation
 from pullback.ir import build, loop_carries, ops, placements
@@ -44,11 +45,17 @@ from pullback_runtime._erasure import erase
 _CALL, _LOOP = "func.call", "stablehlo.while"
 
 
-def recomputation(diff: Differentiation, pair: SplitFunction) -> tuple[str, str, int]:
+def recomputation(
+    diff: Differentiation, pair: SplitFunction, for_budget: bool
+) -> tuple[str, str, int]:
     """Return a forward function that also returns marked values, and one for the residuals.
 
     The second computes the residuals again from the arguments and from those marked values that it
     needs; the third result is the number of these.
+
+    Args:
+      for_budget: the checkpoint is none of the user's: effects, such as those of the forward
+        functions of rules, happen the first time only.
     """
 
     def derive() -> tuple[str, str, int]:
@@ -58,13 +65,16 @@ def recomputation(diff: Differentiation, pair: SplitFunction) -> tuple[str, str,
         given = [_given_instead(block, mark) for mark in _marks(block)]
         replace_terminator(block, list(terminator(block).operands)[len(pair.kept) :])
         erase_dead_ops(block, diff.functions)
-        diff.check_runs_again(diff.function(again), "a jax.checkpoint")
+        what = "a checkpoint of a memory budget" if for_budget else "a jax.checkpoint"
+        diff.check_runs_again(diff.function(again), what)
         needed = list(map(is_used, given))
         unused = [v for v, used in zip(given, needed, strict=True) if not used]
         drop_arguments(diff.function(again), unused)
+        if for_budget:
+            again = without_effects(diff, again)
         return _also_giving(diff, pair, forward, needed), again, sum(needed)
 
-    return diff.cached(("recomputation", pair.forward), derive)
+    return diff.cached(("recomputation", pair.forward, for_budget), derive)
 
 
 def _marks(block: Any) -> list[Any]:

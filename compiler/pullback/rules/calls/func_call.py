@@ -204,23 +204,30 @@ def _recompute(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
     XLA for CPUs takes barriers away before it merges equal ops: what a branch returns keeps them
     apart.
     """
-    frame, function = op.frame, op.frame.diff.function(callee(op.operation))
-    saving, again, count = recomputation(frame.diff, pair)
+    frame, name = op.frame, callee(op.operation)
+    guarded = _guarded(frame.diff.function(name))
+    saving, again, count = recomputation(frame.diff, pair, guarded is not None)
     with before(op):
         outs = emit_call(frame.diff.function(saving), op.operands)
     frame.replace(op, outs[: len(op.results)])
     kept = [frame.primal(v) for v in (*op.operands, *outs[len(outs) - count :])]
     values = [*kept, *present(cts)]
     fenced = build.emit("stablehlo.optimization_barrier", [v.type for v in values], values).results
-    if GUARDED in function.attributes:
-        guarded = [ir.IntegerAttr(i).value for i in ir.ArrayAttr(function.attributes[GUARDED])]
+    if guarded:
         sizes = [build.size_in_bytes(v.type) for v in present(cts)]
         fenced = _through_branch(fenced, [*guarded, len(kept) + sizes.index(min(sizes))])
     residuals = call(frame.diff, again, fenced[: len(kept)])
     found = call(frame.diff, pair.backward, [*residuals, *fenced[len(kept) :]])
-    if GUARDED in function.attributes and len(found) > 1:  # all of them now, not some much later
+    if guarded and len(found) > 1:  # all of them now, not some much later
         return _through_branch(found, range(len(found)))
     return found
+
+
+def _guarded(function: Any) -> list[int] | None:
+    """Return which arguments of a checkpoint that the pass has written are copied; else None."""
+    if GUARDED not in function.attributes:
+        return None
+    return [ir.IntegerAttr(i).value for i in ir.ArrayAttr(function.attributes[GUARDED])]
 
 
 def _through_branch(values: Sequence[Value], positions: Sequence[int]) -> list[Value]:
