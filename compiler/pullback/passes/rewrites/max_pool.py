@@ -8,7 +8,7 @@ from typing import Any
 
 from pullback.ir import build
 from pullback.ir.build import Value, enumerator, integers_or_ones, one_number, paddings
-from pullback.ir.regions import blocks, operations
+from pullback.ir.regions import blocks, operations, terminator
 from pullback.passes.rewrites.rewrite import Rewrite
 
 MOST_PLACES = 16
@@ -29,10 +29,18 @@ def _applies(op: Any) -> bool:
         return False
     if {-1, 0} & {*build.shape(op.operands[0]), *build.shape(op.operands[1])}:
         return False
-    bodies = [[each.name for each in operations(block)] for block in blocks(op)]
-    if bodies != [[name, "stablehlo.return"] for name in ("stablehlo.compare", "stablehlo.add")]:
+    return all(map(_is_plain, blocks(op), ("stablehlo.compare", "stablehlo.add")))
+
+
+def _is_plain(block: Any, name: str) -> bool:
+    """Return True if a block returns an op of its arguments: a comparison of numbers, or a sum."""
+    (op, *_), end = operations(block), terminator(block)
+    if op.name != name or list(op.operands) != list(block.arguments):
         return False
-    return list(_comparison(op).operands) == list(blocks(op)[0].arguments)
+    kind = "compare_type"
+    if kind in op.attributes and enumerator(op.attributes[kind]) == "TOTALORDER":
+        return False
+    return list(end.operands) == list(op.results)
 
 
 def _comparison(op: Any) -> Any:
