@@ -299,3 +299,20 @@ def test_loops_with_effects_stay_whole():
     pb.grad(f, memory="recompute")(1.0)
     jax.effects_barrier()
     assert len(seen) == 40
+
+
+def test_the_search_takes_no_longer_for_long_loops_and_many_branches():
+    """Before, it would not have ended."""
+
+    def branch(x, k):
+        for _ in range(12):
+            x = jnp.sin(k * x) * jnp.exp(x)
+        return x
+
+    branches = [functools.partial(branch, k=k) for k in range(12)]
+
+    def f(x):
+        x = lax.fori_loop(0, 10**9, lambda _, x: jnp.sin(x), x)
+        return lax.fori_loop(0, 30, lambda i, x: lax.switch(i % 12, branches, x), x)
+
+    assert "@block" in str(pb.trace(f)(1.0).grad(memory="recompute"))

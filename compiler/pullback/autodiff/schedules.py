@@ -45,6 +45,8 @@ LEVELS = 8
 """How deep blocks of blocks may be."""
 MOST = 24
 """How many schedules of a block are kept."""
+NEAR = 4096
+"""How far a length of blocks may be from the wanted one, to divide that of the blocks around it."""
 UNBOUNDED_SLOTS = 33
 """The states that a loop of unknown trip count keeps: `SLOTS` of rules/loops/unbounded.py."""
 
@@ -192,8 +194,11 @@ class _Planner:
             if remat.CHECKPOINT in function.attributes:
                 return [Schedule(peak=found.bytes)]
             return [found]
-        rows = [self.block(b, b.arguments) for b in blocks(operation)]
-        return _few(sum(row, Schedule()) for row in itertools.product(*rows))
+        found = [Schedule()]
+        for block in blocks(operation):
+            rows = self.block(block, block.arguments)
+            found = _few(total + row for total, row in itertools.product(found, rows))
+        return found
 
     def _of_loop(self, operation: Any) -> Iterator[Schedule]:
         loop = read_loop(operation)
@@ -253,7 +258,9 @@ def _nested(count: int, inner: int, levels: int) -> tuple[int, ...]:
     lengths, whole = [], count
     for level in reversed(range(levels)):
         wanted = inner * ratio**level
-        near = [m for m in range(math.ceil(wanted / 1.5), int(wanted * 1.5) + 1) if 1 < m < whole]
+        least = max(math.ceil(wanted / 1.5), int(wanted) - NEAR)
+        most = min(int(wanted * 1.5), int(wanted) + NEAR)
+        near = [m for m in range(least, most + 1) if 1 < m < whole]
         whole = min(near, key=lambda m: (whole % m != 0, abs(math.log(m / wanted))), default=0)
         if not whole:
             break
