@@ -194,11 +194,11 @@ class _Planner:
             if remat.CHECKPOINT in function.attributes:
                 return [Schedule(peak=found.bytes)]
             return [found]
-        found = [Schedule()]
+        totals = [Schedule()]
         for block in blocks(operation):
             rows = self.block(block, block.arguments)
-            found = _few(total + row for total, row in itertools.product(found, rows))
-        return found
+            totals = _few(total + row for total, row in itertools.product(totals, rows))
+        return totals
 
     def _of_loop(self, operation: Any) -> Iterator[Schedule]:
         loop = read_loop(operation)
