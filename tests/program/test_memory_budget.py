@@ -136,6 +136,23 @@ def test_counters_of_a_loop_in_blocks(start, step):
     np.testing.assert_allclose(least(1.5), program.grad()(1.5), rtol=1e-5)
 
 
+def test_rows_that_a_wrapping_counter_reads_are_no_block():
+    rows = jnp.sin(jnp.arange(400.0)).reshape(400, 1)
+
+    def f(rows, x):
+        def body(carry):
+            k, i, x = carry
+            start = lax.convert_element_type(i, jnp.int32) + 140, jnp.int32(0)
+            row = lax.dynamic_slice(rows, start, (1, 1), allow_negative_indices=False)
+            return k + 1, i + jnp.int8(1), jnp.sin(x) + row[0, 0]
+
+        return lax.while_loop(lambda carry: carry[0] < 200, body, (0, jnp.int8(50), x))[2]
+
+    program = pb.trace(f)(rows, 1.5)
+    least = program.grad(memory="recompute")(rows, 1.5)
+    np.testing.assert_allclose(least, program.grad()(rows, 1.5), atol=1e-6)
+
+
 def _with_callback(fwd, result):
     """Return a function with a rule whose forward function runs a callback."""
     sine = jax.custom_vjp(jnp.sin)

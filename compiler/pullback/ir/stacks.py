@@ -110,9 +110,12 @@ def _slots(loop: Loop, counter: Counter, count: int, index: Value) -> tuple[int,
 
 
 def affine(v: Value, counter: Value, ends: tuple[int, int]) -> tuple[int, int] | None:
-    """Return the values of `v` at both ends of a counter's range; None if not seen to be affine."""
+    """Return the values of `v` at both ends of a counter's range; None if not seen to be affine.
+
+    It is not where the counter, or a value on the way, wraps around.
+    """
     if v == counter:
-        return ends
+        return ends if all(build.holds(v.type, end) for end in ends) else None
     constant = integer_constant(v)
     if constant is not None:
         return constant, constant

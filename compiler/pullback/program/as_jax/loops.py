@@ -106,7 +106,7 @@ def _slots(loop: Loop, length: int, operation: Any) -> _Slots | None:
     for counter in loop.counters:
         argument = loop.body.arguments[counter.index]
         ends = counter.start, counter.start + counter.step * (length - 1)
-        found = affine(starts[0], argument, ends) if build.holds(argument.type, ends[1]) else None
+        found = affine(starts[0], argument, ends)
         if found is not None and abs(found[1] - found[0]) == length - 1:
             return _Slots(*found) if min(found) >= 0 and max(found) < sizes[0] else None
     return None
