@@ -72,7 +72,7 @@ def _shared(handle: ModuleHandle, platform: str) -> Callable[..., list[jax.Array
         return None
     content = to_bytecode(_jax.without_locations(code))
     digest = hashlib.sha256(content).digest()
-    key = platform, digest, handle.entry, handle.in_avals, handle.out_avals, handle.on_host
+    key = platform, digest, handle.entry, handle.in_avals, handle.out_avals
     found = SHARED.get(key)
     if found is None:
         # The handle would keep what it was derived from.

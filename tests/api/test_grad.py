@@ -418,6 +418,14 @@ def test_maps_of_new_functions_of_equal_programs_are_compiled_once(caplog, mode)
         assert_agrees(moved, linear(value if mode == "vjp" else batch))
 
 
+def test_equal_programs_on_other_lines_are_compiled_once(caplog):
+    first = lambda x: jnp.sum(jnp.cos(x) * x)  # noqa: E731
+    second = lambda x: jnp.sum(jnp.cos(x) * x)  # noqa: E731
+    pullback_runtime.clear_cache()
+    compilations(caplog, lambda: pb.vjp(first, jnp.ones(3))[1](1.0))
+    assert compilations(caplog, lambda: pb.vjp(second, jnp.ones(3))[1](1.0)) == 0
+
+
 def test_equal_programs_of_other_rules_have_other_maps():
     for factor in (3.0, 5.0):
         scaled = jax.custom_vjp(jnp.sin)
