@@ -204,11 +204,17 @@ elementwise(
         mul(t, div(0.5, op.result)) if _has_room(op.result_type) else div(mul(t, 0.5), op.result)
     ),
 )
-elementwise(
-    "stablehlo.rsqrt",
-    # Not y / x: XLA fuses products into what uses them, and keeps the array of a quotient.
-    lambda op, t: mul(t, mul(mul(-0.5, op.result), square(op.result))),
-)
+
+
+def _slope_of_rsqrt(y: Value) -> Value | None:
+    """Emit -|y| y² / 2, which is -inf for y = -inf, that is at -0.
+
+    Not y / x: XLA fuses products into what uses them, and keeps the array of a quotient.
+    """
+    return mul(mul(-0.5, y if build.info(y.type).kind == "c" else build.abs(y)), square(y))
+
+
+elementwise("stablehlo.rsqrt", lambda op, t: mul(t, _slope_of_rsqrt(op.result)))
 elementwise(
     "stablehlo.cbrt",
     # Not by y²: its change is 0 times an infinite one at 0, and infinite times 0 at infinity.

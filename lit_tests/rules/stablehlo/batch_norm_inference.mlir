@@ -34,7 +34,8 @@ func.func @f(%x: tensor<4x3xf64>, %scale: tensor<3xf64>, %offset: tensor<3xf64>,
 // VJP: %[[MULTIPLY_5:.*]] = stablehlo.multiply %[[REDUCE_3]], %[[SCALE]]
 // VJP: %[[MULTIPLY_6:.*]] = stablehlo.multiply %[[RSQRT]], %[[REDUCE_3]]
 // VJP: %[[C_3:.*]] = stablehlo.constant dense<-5.000000e-01>
-// VJP: %[[HALF:.*]] = stablehlo.multiply %[[C_3]], %[[RSQRT]]
+// VJP: %[[ABS:.*]] = stablehlo.abs %[[RSQRT]]
+// VJP: %[[HALF:.*]] = stablehlo.multiply %[[C_3]], %[[ABS]]
 // VJP: %[[SQUARE:.*]] = stablehlo.multiply %[[RSQRT]], %[[RSQRT]]
 // VJP: %[[MULTIPLY_7:.*]] = stablehlo.multiply %[[HALF]], %[[SQUARE]]
 // VJP: %[[MULTIPLY_8:.*]] = stablehlo.multiply %[[MULTIPLY_5]], %[[MULTIPLY_7]]

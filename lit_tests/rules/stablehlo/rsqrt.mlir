@@ -10,7 +10,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<-5.000000e-01>
-// JVP: %[[HALF:.*]] = stablehlo.multiply %[[C]], %[[RSQRT]]
+// JVP: %[[ABS:.*]] = stablehlo.abs %[[RSQRT]]
+// JVP: %[[HALF:.*]] = stablehlo.multiply %[[C]], %[[ABS]]
 // JVP: %[[SQUARE:.*]] = stablehlo.multiply %[[RSQRT]], %[[RSQRT]]
 // JVP: %[[CUBE:.*]] = stablehlo.multiply %[[HALF]], %[[SQUARE]]
 // JVP: %[[PRODUCT:.*]] = stablehlo.multiply %[[DX]], %[[CUBE]]
@@ -20,7 +21,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<-5.000000e-01>
-// VJP: %[[HALF:.*]] = stablehlo.multiply %[[C]], %[[RSQRT]]
+// VJP: %[[ABS:.*]] = stablehlo.abs %[[RSQRT]]
+// VJP: %[[HALF:.*]] = stablehlo.multiply %[[C]], %[[ABS]]
 // VJP: %[[SQUARE:.*]] = stablehlo.multiply %[[RSQRT]], %[[RSQRT]]
 // VJP: %[[CUBE:.*]] = stablehlo.multiply %[[HALF]], %[[SQUARE]]
 // VJP: %[[PRODUCT:.*]] = stablehlo.multiply %[[CT]], %[[CUBE]]
