@@ -11,6 +11,7 @@ from pullback._jax import ir
 from pullback.autodiff.schedules import schedules
 from pullback.autodiff.specialized import kinds_in
 from pullback.autodiff.state import Differentiation
+from pullback.errors import ArgumentMismatchError
 from pullback.ir.masks import mask_of
 from pullback.ir.symbols import leave_copy
 from pullback.passes.base import Pass, Rules
@@ -40,7 +41,12 @@ class Checkpoint(Pass):
     wrt: tuple[int, ...] | None = None
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Change the function by the edits of one schedule."""
+        """Change the function by the edits of one schedule; raise ArgumentMismatchError."""
+        if self.bytes < 0:
+            raise ArgumentMismatchError(
+                f"the pass `checkpoint` got bytes={self.bytes}",
+                do="give it how many bytes reverse mode may store at a time, 0 or more",
+            )
         leave_copy(module, self.entry)
         with _jax.working_in(module), Differentiation(module, rules) as diff:
             diff.block(self.entry)
