@@ -191,7 +191,7 @@ PROGRAMS: dict[str, tuple[Callable[[Scan], Loss], Scan, Scan, list[Any]]] = {
         randoms((12, 3, 3, 16, 16), (4, 32, 32, 16)),
     ),
 }
-"""A loss by the way it scans; how ours scans, and JAX by hand; arguments."""  # fmt: skip
+"""Gives a loss by the way it scans; how ours scans, and JAX by hand; arguments."""  # fmt: skip
 
 
 def operations(program: Any) -> float:

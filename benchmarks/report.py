@@ -57,10 +57,10 @@ SCRIPTS = {
 """The benchmarks, with the headings of their sections."""
 
 FILES = {"gpu": "run"}
-"""The script of a benchmark, where it has not the same name."""
+"""Names the script of a benchmark that is not called as it."""
 
 APART = {"peers", "gpu"}
-"""Those that need what not every machine has: run by their name alone, and kept until then."""
+"""Names benchmarks that need more than every machine has: run on request, and kept until then."""
 
 QUICK = {
     "run": ["--runs", "5"],

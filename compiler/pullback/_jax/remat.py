@@ -83,7 +83,7 @@ _REACHED = frozenset({jaxprs.JITTED, "scan", "while", "cond"})
 
 
 class UnknownMemoryError(Exception):
-    """A policy offloads to, or from, a memory that JAX has no space for.
+    """Raised where a policy offloads to, or from, a memory that JAX has no space for.
 
     Attributes:
       equation: one whose results the policy offloads.

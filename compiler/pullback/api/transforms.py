@@ -397,14 +397,14 @@ def _derived_vjp(
             flags = perturbed and [perturbed[i] for i in order]
             split = derivation.split_vjp(program, has_aux=has_aux, perturbed=flags, memory=memory)
             (forward, linear), leaves = halves.without_arguments(split)
-            (out, *_), _, of_args, of_out = _run_forward(forward, primals, has_aux)
+            of_args, of_out = _types(forward, primals, has_aux)
             pull = linear_maps.PullBack(
                 linear,
                 of_args,
                 of_out,
                 in_tree=jax.tree.structure(primals),
                 sources=[leaf if leaf is None else order[leaf] for leaf in leaves],
-                nonzero=halves.takes_cotangents(linear, out),
+                nonzero=halves.takes_cotangents(linear, of_out),
             )
             return forward, pull
 
@@ -429,8 +429,8 @@ def _derived_linearize(
             forward, linear = derivation.linearize(
                 program, has_aux=has_aux, perturbed=flags, through=through
             )
-            (out, *_), _, of_args, of_out = _run_forward(forward, primals, has_aux)
-            nonzero = halves.gives_tangents(linear, out)
+            of_args, of_out = _types(forward, primals, has_aux)
+            nonzero = halves.gives_tangents(linear, of_out)
             return forward, linear_maps.PushForward(linear, of_args, of_out, nonzero, flags)
 
         return _in_halves(memo.staged(halves_of, "linearize", get), has_aux)
@@ -479,12 +479,11 @@ def _order(program: Program, primals: tuple[Any, ...]) -> list[int]:
     return jax.tree.leaves(program._as_taken(tree.unflatten(numbers)))  # a file may have another
 
 
-def _run_forward(forward: Program, primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, ...]:
-    """Run the forward half; return results, residuals, and types of arguments and main result."""
-    out, residuals = program_in_jax.apply(forward, primals, {})
-    results = out if has_aux else (out,)
-    types = jax.tree.map(jax.typeof, (forward._as_taken(primals), results[0]))
-    return results, residuals, *types
+def _types(forward: Program, primals: tuple[Any, ...], has_aux: bool) -> Any:
+    """Return the types of the arguments and of the main result of the forward half."""
+    out, _ = program_in_jax.apply(forward, primals, {})
+    main = out[0] if has_aux else out
+    return jax.tree.map(jax.typeof, (forward._as_taken(primals), main))
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Any:

@@ -35,20 +35,18 @@ from pullback.ir.purity import acts
 from pullback.ir.regions import BRANCHES, MANUAL, blocks, captures, operations, terminator
 from pullback.ir.stacks import stacks_of
 from pullback.ir.symbols import CALL, called
-from pullback.ir.while_loops import read_loop
+from pullback.ir.while_loops import UNBOUNDED_SLOTS, read_loop
 
 Edit = Callable[[Differentiation], None]
 """Changes the function that a schedule is of."""
 
 WHILE = "stablehlo.while"
 LEVELS = 8
-"""How deep blocks of blocks may be."""
+"""Bounds the depth of blocks of blocks."""
 MOST = 24
-"""How many schedules of a block are kept."""
+"""Bounds the number of schedules that are kept for a block."""
 NEAR = 4096
-"""How far a length of blocks may be from the wanted one, to divide that of the blocks around it."""
-UNBOUNDED_SLOTS = 33
-"""The states that a loop of unknown trip count keeps: `SLOTS` of rules/loops/unbounded.py."""
+"""Bounds the search for a length of blocks, near the wanted one, that leaves no remainder."""
 
 _BY_RESULT = frozenset(
     f"stablehlo.{name}" for name in "exponential logistic rsqrt sqrt tanh".split()
@@ -58,7 +56,7 @@ _BY_RESULT = frozenset(
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the reverse mode of a block stores and computes again, estimated.
+    """Estimate what the reverse mode of a block stores and computes again.
 
     Attributes:
       stored: bytes that are kept from the forward sweep on.
@@ -283,7 +281,6 @@ class _Segments:
         self.late: list[Any] = []
         self.used: list[list[Value]] = []  # by each item: values of this block that are not free
         self.place: dict[Value, int] = dict.fromkeys(block.arguments, -1)
-        self.end = terminator(block)
         writes = _writes(block)
         for operation in operations(block)[:-1]:
             self._add(operation, operation in writes)
@@ -394,7 +391,7 @@ class _Segments:
         sums = [0, *itertools.accumulate(weights)]
         edits = tuple(edit for each in choice.values() for edit in each.edits)
         again = sum(each.again for each in choice.values())
-        late = (partial(_move_to_end, self.late),) * bool(self.late)
+        late: tuple[Edit, ...] = (partial(_move_to_end, self.late),) * bool(self.late)
         for levels in (1, 2, 3):
             for parts in _PARTS:
                 if parts**levels > count or (parts == 1 and (self.is_last or levels > 1)):
@@ -403,8 +400,9 @@ class _Segments:
                 is_guarded = self.is_last or levels > 1
                 found = self._segments(0, count, limits, sums, choice, is_guarded, self.is_last)
                 if found.edits:
-                    more = Schedule(0, 0, again, (*late, *found.edits, *edits))
-                    yield Schedule(found.stored, found.peak, found.again + more.again, more.edits)
+                    cost = found.again + again
+                    every = (*late, *found.edits, *edits)
+                    yield Schedule(found.stored, found.peak, cost, every)
 
     @cached_property
     def _may_repeat(self) -> bool:
@@ -426,7 +424,7 @@ class _Segments:
         Args:
           limits: of a segment, of one in that, and so on.
           sums: bytes that all items before each one store.
-          is_guarded: as for `checkpoints.outline`.
+          is_guarded: XLA would merge what runs again with the first run; see `outline`.
           is_last: the last segment is not computed again.
           given: values that are stored anyway.
         """
@@ -484,9 +482,9 @@ class _Segments:
 
 
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""In how many segments a block is cut."""
+"""Lists the numbers of segments that a block is cut into."""
 _SLACK = 1.1
-"""How much larger a segment may be than such a part, so that none is left over."""
+"""Lets a segment be this much larger than such a part, so that none is left over."""
 
 
 def _writes(block: Any) -> list[Any]:

@@ -10,6 +10,9 @@ from pullback.ir import build, ops
 from pullback.ir.build import Value
 from pullback.ir.regions import blocks, terminator
 
+UNBOUNDED_SLOTS = 33
+"""Bounds the states that reverse mode keeps of a loop whose trip count, of 32 bits, is unknown."""
+
 
 @dataclass(frozen=True)
 class Counter:

@@ -1,4 +1,4 @@
-"""The module that runs: simplified, and with its effects in order."""
+"""Make the module that runs: simplified, and with its effects in order."""
 
 from __future__ import annotations
 

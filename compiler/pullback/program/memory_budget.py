@@ -29,7 +29,7 @@ SCHEDULES = ("store", "min-cut", "recompute")
 
 @dataclass(frozen=True)
 class Storage:
-    """How reverse mode is to save memory.
+    """Choose how reverse mode saves memory.
 
     Attributes:
       store: all that it needs is stored; by default, a minimum cut.

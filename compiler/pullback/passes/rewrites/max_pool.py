@@ -12,7 +12,7 @@ from pullback.ir.regions import blocks, operations, terminator
 from pullback.passes.rewrites.rewrite import Rewrite
 
 MOST_PLACES = 16
-"""A larger window stays: the code grows with it."""
+"""Bounds the window that is rewritten: the code grows with it."""
 
 
 def _sizes_and_strides(op: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

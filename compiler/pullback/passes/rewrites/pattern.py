@@ -8,7 +8,7 @@ from pullback.ir.build import Value, enumerator, is_result_of, one_number
 from pullback.ir.regions import operands_of
 
 Pattern = Any
-"""What a value may be.
+"""Describes what a value may be.
 
 A string is a variable: the same value wherever it stands, and any value for `"_"`. A number is a
 constant of that number. `(op, *patterns)` is the result of an op with these operands; `op` is a

@@ -1,4 +1,4 @@
-"""What a rewrite is."""
+"""Define a rewrite of one op."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pullback.ir.build import Value
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A cheaper form of an op with one result.
+    """Replace an op with one result by a cheaper form.
 
     Attributes:
       op: the name of the op.

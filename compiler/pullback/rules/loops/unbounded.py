@@ -3,11 +3,12 @@
 The primal loop counts its n iterations. The reverse loop needs the carry at iteration n - 1, n - 2,
 …, 0: it keeps checkpoints on a stack that starts with the first carry. To reach iteration t from
 the checkpoint p on top, it advances half of the way, pushes a checkpoint there, and goes on from
-it until p = t. The gap halves with each push, so SLOTS checkpoints suffice for any 32-bit n.
+it until p = t. The gap halves with each push, so UNBOUNDED_SLOTS checkpoints suffice for any n of
+32 bits.
 
 An effect happens in the primal loop alone, once in each iteration.
 
-Memory: SLOTS times the carry, whatever n is. Work: n steps of the body's vjp and about
+Memory: UNBOUNDED_SLOTS times the carry, whatever n is. Work: n steps of the body's vjp and about
 n log2(n) / 2 further steps of the body. A bound given by the user buys n steps instead, for memory
 proportional to the bound: see while_loop.py.
 
@@ -34,10 +35,9 @@ from pullback.ir.masks import mask_of
 from pullback.ir.purity import is_used
 from pullback.ir.regions import blocks, captures, operations, replace_terminator, terminator
 from pullback.ir.signatures import set_signature
+from pullback.ir.while_loops import UNBOUNDED_SLOTS
 from pullback.rules.calls.func_call import before, scatter
 from pullback_runtime._erasure import erase, spare
-
-SLOTS = 33
 
 
 def outline_body(diff: Differentiation, operation: Any, captured: Sequence[Value]) -> str:
@@ -157,10 +157,10 @@ class Checkpointed:
         start = [self.fixed[i] for i in self.state]
         i32 = build.scalar("i32")
         buffers = [
-            loop_carries.write(loop_carries.buffer_of(v, SLOTS), v, build.full(i32, 0))
+            loop_carries.write(loop_carries.buffer_of(v, UNBOUNDED_SLOTS), v, build.full(i32, 0))
             for v in start
         ]
-        marks = build.full(build.tensor((SLOTS,), build.info(i32).element), 0)
+        marks = build.full(build.tensor((UNBOUNDED_SLOTS,), build.info(i32).element), 0)
         cts = [self.op.instantiate(self.cts[i], self.op.results[i]) for i in self.wanted]
         accumulators = [self.op.instantiate(None, v) for v in self.free]
         accumulators = list(map(build.converted, accumulators, self._types_of_free()))
