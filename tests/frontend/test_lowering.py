@@ -17,7 +17,6 @@ from jax.interpreters import ad, mlir
 
 import pullback as pb
 from pullback._jax import scans, stablehlo
-from pullback.frontend import link
 
 X = np.linspace(0.1, 1.0, 4, dtype=np.float32)
 
@@ -72,36 +71,6 @@ def test_equal_parameters_that_differ_are_lowered_for_themselves() -> None:
     mlir.register_lowering(side, scaled)
     found = [float(pb.trace(lambda x, of=of: side.bind(x, of=of))(1.0)(1.0)) for of in (0.0, -0.0)]
     assert found == [2.0, -2.0]
-
-
-def test_a_gradient_lowers_no_value_that_it_does_not_use(monkeypatch) -> None:
-    lowered, lower = [], link.Lowered.lower
-
-    def noting(self, symbol, closed, **options):
-        lowered.append(symbol)
-        return lower(self, symbol, closed, **options)
-
-    monkeypatch.setattr(link.Lowered, "lower", noting)
-    betainc = jax.scipy.special.betainc
-    program = pb.trace(lambda x: jnp.sum(betainc(1.5, 2.0, x)))(X)
-    gradient = program.grad()
-    assert "regularized_incomplete_beta" not in lowered
-    assert "func.func private @regularized_incomplete_beta(" in str(program.vjp())
-    assert "func.func private @regularized_incomplete_beta(" in str(program)
-    assert lowered.count("regularized_incomplete_beta") == 1
-    slope = jax.grad(lambda x: jnp.sum(betainc(1.5, 2.0, x)))(X)
-    np.testing.assert_allclose(gradient(X), slope, rtol=1e-6)
-
-
-def test_a_pass_lowers_a_value_that_it_looks_into() -> None:
-    @jax.custom_jvp
-    def f(x):
-        return jnp.sin(x)
-
-    f.defjvp(lambda x, t: (f(*x), jax.scipy.special.gammainc(2.0, t[0])))
-    program = pb.trace(lambda x: jnp.sum(f(x) + jax.scipy.special.gammainc(2.0, x)))(X)
-    with pytest.raises(pb.NotLinearError, match="does not depend on the input"):
-        program.grad()
 
 
 def test_what_a_program_calls_dies_with_it():

@@ -16,7 +16,6 @@ from pullback._jax import (
     ir,
     jaxprs,
     named_axes,
-    primitives,
     scans,
 )
 from pullback_runtime import _contexts
@@ -90,7 +89,7 @@ class Lowering:
                 host_callbacks=host_callbacks,
                 all_default_mem_kind=False,  # or moves to the memory of the host are left out
                 lowering_cache={},
-                cached_primitive_lowerings={primitives.DECLARES: None},
+                cached_primitive_lowerings={},
                 lowering_parameters=_mlir.LoweringParameters(
                     hoist_constants_as_args=False, override_lowering_rules=scans.OVERRIDES
                 ),

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from jax._src import core as _core, sharding_impls as _sharding_impls
+from jax._src import core as _core
 from jax._src.interpreters import ad as _ad, batching as _batching, mlir as _mlir
 
 from pullback._jax import dimensions, func, ir, stablehlo, tracing
@@ -63,54 +63,12 @@ def is_elementwise(primitive: Any) -> bool:
 COMPOSITES = ("pullback.custom_jvp_call", "pullback.custom_vjp_call", "pullback.linear_call")
 
 
-DECLARES = "pullback.declares"
-"""Attribute of a function that is declared only: the key of the call that it computes.
-
-Only modules of ours have such functions: it is a key of what is lowered there.
-"""
-
-
 def _composite_lowering(
-    ctx: Any,
-    *operands: Any,
-    jaxpr: Any,
-    key: str,
-    op: str,
-    notes: tuple[tuple[str, Any], ...],
-    later: bool,
+    ctx: Any, *operands: Any, jaxpr: Any, key: str, op: str, notes: tuple[tuple[str, Any], ...]
 ) -> Any:
     """Emit the `stablehlo.composite` of one kept call and the function it decomposes to."""
     attributes = {name: _attribute(note) for name, note in (*notes, ("rule", key))}
-    function = (_declaration if later and _may_declare(ctx) else decomposition)(ctx, key, jaxpr)
-    return composite_of(ctx, operands, op, function, attributes)
-
-
-def _may_declare(ctx: Any) -> bool:
-    """Return True in a module of ours, outside of `shard_map`, and without symbolic dimensions."""
-    context = ctx.module_context
-    is_alone = isinstance(context.axis_context, _sharding_impls.ShardingContext)
-    return is_alone and DECLARES in context.cached_primitive_lowerings and not ctx.dim_var_values
-
-
-def _declaration(ctx: Any, key: str, jaxpr: Any) -> Any:
-    """Declare the function that a call computes, which may never be needed."""
-    context = ctx.module_context
-    known, identity = context.cached_primitive_lowerings, (DECLARES, key, id(jaxpr))
-    if identity not in known:
-        types = [
-            [type for aval in avals for type in _mlir.aval_to_ir_types(context, aval)]
-            for avals in (ctx.avals_in, ctx.avals_out)
-        ]
-        function = func.FuncOp(
-            f"{key}.declared",
-            ir.FunctionType.get(*types),
-            visibility="private",
-            ip=ir.InsertionPoint(context.module.body),
-        )
-        function.attributes[DECLARES] = ir.StringAttr.get(key)
-        context.symbol_table.insert(function)
-        known[identity] = function
-    return known[identity]
+    return composite_of(ctx, operands, op, decomposition(ctx, key, jaxpr), attributes)
 
 
 def _attribute(note: int | str) -> Any:
@@ -123,21 +81,14 @@ _composites = {op: calling(op, functools.partial(_composite_lowering, op=op)) fo
 
 
 def as_composite(
-    equation: Any,
-    op: str,
-    *,
-    jaxpr: Any,
-    key: str,
-    notes: tuple[tuple[str, int | str], ...],
-    later: bool,
+    equation: Any, op: str, *, jaxpr: Any, key: str, notes: tuple[tuple[str, int | str], ...]
 ) -> Any:
     """Replace an equation with a call of one of our composites, at the same source location.
 
     Args:
       notes: the attributes of the composite, except `rule`.
-      later: in a module of ours, only declare the function, which the rule table can lower.
     """
-    params = {"jaxpr": jaxpr, "key": key, "notes": notes, "later": later}
+    params = {"jaxpr": jaxpr, "key": key, "notes": notes}
     return equation.replace(primitive=_composites[op], params=params)
 
 

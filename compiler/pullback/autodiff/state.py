@@ -16,11 +16,11 @@ from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.inline import emit_call, inline
 from pullback.ir.locations import user_line
-from pullback.ir.masks import PRIMAL, Asked, masked
+from pullback.ir.masks import Asked, masked
 from pullback.ir.purity import differs_again, is_used, target_of
 from pullback.ir.regions import terminator
 from pullback.ir.signatures import function_type
-from pullback.ir.symbols import Symbols, called, declares, make_private, make_public
+from pullback.ir.symbols import Symbols, called, make_private, make_public
 from pullback_runtime._erasure import erase
 from pullback_runtime._jax import operations_named
 
@@ -50,11 +50,9 @@ class Differentiation:
     # ---------------------------------------------------------------------------- functions
 
     def function(self, name: str) -> Any:
-        """Return the func.func operation of that name, lowered now if it was declared only."""
+        """Return the func.func operation of that name."""
         try:
-            function = self.functions[name]
-            key = declares(function)
-            return function if key is None else self.functions[self.stage(key, PRIMAL, Asked(""))]
+            return self.functions[name]
         except KeyError:
             known = ", ".join("@" + n for n in self.functions)
             raise NotDifferentiableError(

@@ -31,7 +31,7 @@ from pullback._jax import (
 from pullback._jax.tangent_types import check_tangents, is_inexact
 from pullback.errors import PullbackError
 from pullback.frontend import link, nested_programs
-from pullback.frontend.native import BATCHED_BY_JAX, LONG, RECURSED, is_native
+from pullback.frontend.native import BATCHED_BY_JAX, RECURSED, is_native
 from pullback.frontend.rewrites import simpler
 from pullback.frontend.rewrites.negative_powers import is_negative_power, with_a_rule
 from pullback.frontend.rules.call_table import CallTable
@@ -195,7 +195,6 @@ class Keeper:
             jaxpr=rule.decomposition,
             key=rule.key,
             notes=rule.notes,
-            later=rule.primitive in LONG,
         )
 
     def _checkpoint(self, equation: Any, _: Any) -> Any:

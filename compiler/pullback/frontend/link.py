@@ -12,14 +12,7 @@ from pullback._jax import ir, jaxprs, lowering
 from pullback.errors import PullbackError
 from pullback.ir import locations
 from pullback.ir.environment import Environment
-from pullback.ir.symbols import (
-    Symbols,
-    declares,
-    functions,
-    make_private,
-    symbol as symbol_of,
-    text_of,
-)
+from pullback.ir.symbols import Symbols, functions, make_private, symbol as symbol_of, text_of
 from pullback.program.memo import has_hash
 from pullback_runtime import _module
 from pullback_runtime._erasure import erase
@@ -51,16 +44,10 @@ def _cannot_lower(error: Exception, closed: Any) -> PullbackError:
 
 
 class Library:
-    """The functions of a module, to copy from: each is read once however often it is linked.
+    """The functions of a module, to copy from: each is read once however often it is linked."""
 
-    Attributes:
-      primal: takes the key of a call, and returns the function that it computes: the module may
-        only declare it.
-    """
-
-    def __init__(self, module: ir.Module, primal: Callable[[str], LinkSource] | None = None):
+    def __init__(self, module: ir.Module):
         self.module = module
-        self.primal = primal
         self.functions: dict[str, Any] = {}
         self.meshes: dict[str, Any] = {}
         self._references: dict[str, list[str]] = {}
@@ -98,9 +85,6 @@ class Surroundings(Protocol):
     environment: Environment
     dimensions: tuple[str, ...]
 
-    def primal(self, key: str) -> LinkSource:
-        """Return the function that a call computes, lowered on first request."""
-
 
 class Lowered:
     """The function of a program, and its rules, lowered into one library.
@@ -133,7 +117,7 @@ class Lowered:
         with self._context, ir.Location.unknown(self._context):
             module = ir.Module.create()
         around = self._table.environment
-        return Library(module, self._table.primal), lowering.Lowering(
+        return Library(module), lowering.Lowering(
             module,
             platforms=around.platforms,
             keepalives=around.keepalives,
@@ -180,7 +164,7 @@ def merge_source(target: Symbols, source: LinkSource) -> str:
     library, context = source.library, target.module.context
     if library.module.context != context:
         content = _module.to_bytecode(library.module)
-        library = Library(_module.parse(content, context), library.primal)
+        library = Library(_module.parse(content, context))
     with context, ir.Location.unknown(context):
         for name, mesh in library.meshes.items():
             _copy_mesh(target, name, mesh)
@@ -222,9 +206,6 @@ class _Merge:
             if symbol not in self.renamed:
                 self.open[symbol] = self._clone(symbol)
                 self.renamed[symbol] = self._enter(symbol, self.open[symbol], shared=False)
-        elif symbol not in self.renamed and (key := self._declared_for(symbol)) is not None:
-            assert self.source.primal is not None
-            self.renamed[symbol] = merge_source(self.target, self.source.primal(key))
         elif symbol not in self.renamed:
             self.open[symbol] = None
             for callee in self.source.references(symbol):
@@ -235,10 +216,6 @@ class _Merge:
             elif symbol not in self.renamed:
                 self.renamed[symbol] = self._place(symbol)
         return self.renamed[symbol]
-
-    def _declared_for(self, symbol: str) -> str | None:
-        """Return the key of the call that a function is declared for, if it is to be lowered."""
-        return None if self.target.defers else declares(self.source.functions[symbol].operation)
 
     def _place(self, symbol: str) -> str:
         """Copy one function, whose callees are copied already, unless an equal one is there."""

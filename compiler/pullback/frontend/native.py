@@ -36,11 +36,6 @@ RECURSED = frozenset(
 The rule of a `custom_vmap` says how it is batched, which is done before a program is made; a
 `remat_opt` is the forward rule of a `custom_vjp`, for which JAX may run the function itself."""
 
-LONG = frozenset({"igamma", "igammac", "regularized_incomplete_beta"})
-"""Kept primitives that JAX lowers to loops of some hundred ops, by tracing them.
-
-Their derivatives are formulas without these, so they are lowered when a result is asked for."""
-
 _ONE_OP = "one StableHLO op, whose rule is JAX's rule"
 _ONE_CHLO = "one CHLO op, whose rule is JAX's formula; a file has it with its name"
 _TIES = "one StableHLO op, whose rule gives each side half at a tie, as JAX does"

@@ -26,12 +26,11 @@ from pullback.frontend.exact_tree import ExactTree
 from pullback.frontend.keep import mutable_array, shares_values, without_mutable_arrays
 from pullback.frontend.rules.rule_table import RuleTable
 from pullback.ir import locations
-from pullback.ir.symbols import DEFERS
 from pullback.program import static_parts, symbolic
 from pullback.program.platform_variants import together
 from pullback.program.program import Program
 from pullback.program.provenance import Recipe, Retarget
-from pullback.program.record import Draft, Interface
+from pullback.program.record import Interface
 from pullback_runtime import default_backend
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -148,9 +147,9 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     kept = rules.keeper.keep(closed)
     check_tangents([*jaxprs.inputs_of(closed), *jaxprs.outputs_of(closed)], place)
     hidden, name = len(arrays), stages.fun_name
-    made = _lowered(kept, name, rules)  # what this calls is part of the environment
+    module = _lowered(kept, name, rules)  # what this calls is part of the environment
     program = Program(
-        _made=made,
+        module=module,
         interface=Interface(
             tracing.in_tree_of(stages),
             stages.out_tree,
@@ -168,16 +167,16 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     def again(platform: str) -> Program:
         table = rules.for_platform(platform)
         with table.as_traced(closed):
-            made = _lowered(table.keeper.keep(closed), name, table)
-        return dataclasses.replace(bare, _made=made, rules=table, _environment=table.environment)
+            module = _lowered(table.keeper.keep(closed), name, table)
+        return dataclasses.replace(bare, module=module, rules=table, _environment=table.environment)
 
     return dataclasses.replace(program, retarget=Retarget(again))
 
 
-def _lowered(kept: Any, name: str, rules: RuleTable) -> ir.Module | Draft:
+def _lowered(kept: Any, name: str, rules: RuleTable) -> ir.Module:
     module = rules.lower_entry(kept, name)
     callbacks.mark(module, kept)
-    return Draft(module, rules.complete) if DEFERS in module.operation.attributes else module
+    return module
 
 
 def _owned(array: Any) -> jax.Array:

@@ -11,10 +11,6 @@ from typing import NamedTuple, TypeVar
 Item = TypeVar("Item")
 
 
-PRIMAL = "primal"
-"""Asks the rule table for the function that a call computes, instead of a rule of it."""
-
-
 class Asked(NamedTuple):
     """A request for a rule; its text is `operands`, `operands|results` or all three.
 

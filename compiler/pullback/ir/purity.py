@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pullback._jax import ir
 from pullback.ir.build import flag
-from pullback.ir.symbols import called, declares, is_declaration
+from pullback.ir.symbols import called, is_declaration
 from pullback_runtime import _custom_calls
 
 IMPURE = frozenset(
@@ -106,8 +106,6 @@ class Purity:
         if name not in self.known:
             self.known[name] = False
             function = self.table.get(name)
-            if function is not None and is_declaration(function):
-                self.known[name] = declares(function) is not None
-            elif function is not None:
+            if function is not None and not is_declaration(function):
                 self.known[name] = self.is_pure(function)
         return self.known[name]

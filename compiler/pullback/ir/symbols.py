@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from pullback._jax import ir
-from pullback._jax.primitives import DECLARES
 from pullback.ir.mlir_passes import run_stock
 from pullback.ir.regions import operations
 from pullback_runtime._jax import operations_named
@@ -22,10 +21,6 @@ CALLS = {CALL: "callee", "stablehlo.composite": "decomposition"}
 """Ops that compute what a function does, and the attribute that names it."""
 
 
-DEFERS = "pullback.defers"
-"""Attribute of a module in which functions are declared for calls, and not lowered yet."""
-
-
 class Symbols:
     """The symbol table of a module, kept up to date by its users: a module may have thousands.
 
@@ -34,12 +29,10 @@ class Symbols:
     Attributes:
       functions: every `func.func` by name.
       others: the other operations with a name, such as meshes.
-      defers: functions of calls may be declared here, and be lowered later.
     """
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
-        self.defers = DEFERS in module.operation.attributes
         self.functions: dict[str, ir.Operation] = {}
         self.others: dict[str, ir.Operation] = {}
         self._relatives: dict[str, _Relatives] = defaultdict(_Relatives)
@@ -176,12 +169,6 @@ def _declare(function: Any, name: str | None, visibility: str) -> None:
 def is_declaration(function: ir.Operation) -> bool:
     """Return True if the function has no body."""
     return len(function.regions[0].blocks) == 0
-
-
-def declares(function: ir.Operation) -> str | None:
-    """Return the key of the call that a function is declared for; None for other functions."""
-    key = function.attributes.get(DECLARES)
-    return None if key is None else ir.StringAttr(key).value
 
 
 def callee(call: ir.Operation) -> str:

@@ -672,7 +672,7 @@ def _split(
 ) -> Split[R]:
     """Return two programs, of the two functions that a splitting pass leaves in a module."""
     old = Signature.of(program)
-    module, complete = program._to_derive()
+    module = clone(program.module)
     before = _entries(module)
     manager.run_stages(module, (*_before(storage, derivative), derivative), program.rules)
     (second,) = _entries(module) - before
@@ -685,11 +685,9 @@ def _split(
     operands = _order(jax.tree.leaves(backward.args), range(len(residuals)), len(residuals))
     edits = ReorderOperands(operands), SelectResults(_order(jax.tree.leaves(result), {}, 0))
     manager.run_stages(linear, edits, program.rules)
-    for each in (module, linear):
-        complete(each)
     interface = with_result_types(_interface(backward), result_types(linear))
     half = program._derivative(module, interface=_interface(forward), recipe=None)
-    return Split(half, dataclasses.replace(half, _made=linear, interface=interface, constants=()))
+    return Split(half, dataclasses.replace(half, module=linear, interface=interface, constants=()))
 
 
 def _entries(module: ir.Module) -> set[str]:

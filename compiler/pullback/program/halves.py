@@ -47,7 +47,7 @@ def without_arguments(split: Split[Any]) -> tuple[Split[Any], Sources]:
         return found.forward
 
     ahead = _with_interface(forward, out_tree=out_tree, out_avals=avals)
-    ahead = after(forward, again, dataclasses.replace(ahead, _made=module))
+    ahead = after(forward, again, dataclasses.replace(ahead, module=module))
     return Split(ahead, _with_interface(linear, arg_paths=tuple(paths))), sources
 
 

@@ -162,7 +162,7 @@ def on(program: R, platform: str) -> R:
     same = type_of_entry(made.module) == type_of_entry(program.module)
     return dataclasses.replace(
         program,
-        _made=made._made,
+        module=made.module,
         rules=made.rules,
         _environment=made._environment,
         interface=program.interface if same else made.interface,

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import html
 import operator
-import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
@@ -195,41 +194,12 @@ P = TypeVar("P", bound=AnyProgram)
 """A program of either kind; what is derived from it is of the same."""
 
 
-class Draft:
-    """A module that declares functions of calls, which a derivative of it may not need.
-
-    Attributes:
-      module: the one to derive from, until somebody has the whole one, and may edit that.
-      complete: adds the functions to a copy of the module, or to what passes made of one.
-    """
-
-    def __init__(self, module: ir.Module, complete: Callable[[ir.Module], None]) -> None:
-        self.module = module
-        self.complete = complete
-        self._whole: ir.Module | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def is_whole(self) -> bool:
-        """True if somebody has asked for the whole module."""
-        return self._whole is not None
-
-    def whole(self) -> ir.Module:
-        """Return a copy of the module with all functions; everybody gets the same one."""
-        with self._lock:
-            if self._whole is None:
-                module = clone(self.module)
-                self.complete(module)
-                self._whole = module
-            return self._whole
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Record(AnyProgram):
     """A module with its rules and surroundings, and how it was made.
 
     Attributes:
-      _made: the MLIR module, or a draft of it.
+      module: the MLIR module; its entry is `@main`.
       interface: the structures of the arguments and of the result, and what their leaves are; or
         how to find out, which a file can leave for later.
       constants: large arrays that the function closed over: hidden leading arguments of `@main`.
@@ -244,7 +214,7 @@ class Record(AnyProgram):
         with it by `save_all`. It is empty for programs that were traced or derived.
     """
 
-    _made: ir.Module | Draft
+    module: ir.Module
     interface: Interface | Callable[[], Interface]
     constants: Sequence[jax.Array]
     rules: Rules
@@ -257,24 +227,11 @@ class Record(AnyProgram):
 
     def _after(self, stages: Sequence[Stage], interface: Interface) -> Self:
         """Return the program after `stages`; `interface` is of its new arguments and results."""
-        module, complete = self._to_derive()
+        module = clone(self.module)
         manager.run_stages(module, stages, self.rules)
-        complete(module)
         interface = with_result_types(interface, result_types(module))
         recipe = self.recipe and self.recipe.then(stages)
         return self._derivative(module, interface=interface, recipe=recipe)
-
-    def _to_derive(self) -> tuple[ir.Module, Callable[[ir.Module], None]]:
-        """Return a copy of the module, and a function that completes what passes make of it."""
-        made = self._made
-        if isinstance(made, Draft) and not made.is_whole:
-            return clone(made.module), made.complete
-        return clone(self.module), lambda _: None
-
-    @property
-    def module(self) -> ir.Module:
-        """The MLIR module; its entry is `@main`."""
-        return self._made.whole() if isinstance(self._made, Draft) else self._made
 
     def _derivative(self, module: ir.Module, **changes: Any) -> Self:
         """Return the derivative whose module was made of this one's."""
@@ -286,7 +243,7 @@ class Record(AnyProgram):
         """Return the program of a module that was made of this one's, by the same rules."""
         environment = self.rules.around(self._environment)
         changes = {"entries": {}, **changes}
-        return dataclasses.replace(self, _made=module, _environment=environment, **changes)
+        return dataclasses.replace(self, module=module, _environment=environment, **changes)
 
     def asm(self, debug_info: bool = False, most_elements: int | None = None) -> str:
         """Return the module as readable MLIR, with source locations if `debug_info`.

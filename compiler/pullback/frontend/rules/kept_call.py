@@ -146,8 +146,6 @@ class KeptCall:
     def symbols(self, kind: str, asked: masks.Asked) -> tuple[str, ...]:
         """Return the names of the functions of a rule."""
         key, mask = self.key, str(asked._replace(types=()))
-        if kind == masks.PRIMAL:
-            return (key,)
         suffix = "" if "0" not in mask else f".{mask.replace('|', '.')}"
         if asked.types:
             types = re.sub(r"\W+", "_", ".".join(asked.types))

@@ -18,7 +18,6 @@ from pullback.errors import MissingRuleError
 from pullback.frontend import keep, link
 from pullback.frontend.closures import lift
 from pullback.frontend.keep import Keeper
-from pullback.frontend.native import LONG
 from pullback.frontend.rewrites import pallas_kernels
 from pullback.frontend.rules import leaked_values, stage_all, trace_rule
 from pullback.frontend.rules.call_table import CallTable, rule_symbol
@@ -28,8 +27,7 @@ from pullback.ir.environment import Environment, least
 from pullback.ir.masks import Asked
 from pullback.ir.modules import clone
 from pullback.ir.ops import BATCHING_RULES
-from pullback.ir.symbols import DEFERS, Symbols, declares
-from pullback_runtime._erasure import erase
+from pullback.ir.symbols import Symbols
 from pullback_runtime._handle import LOST_CHECKS
 
 LEAKS = (leaked_values.LeakedError, jax.errors.UnexpectedTracerError)
@@ -61,38 +59,14 @@ class RuleTable(CallTable):
     def lower_entry(self, kept: Any, name: str) -> ir.Module:
         """Lower a program to a module of this name.
 
-        The result is a copy if there are rules, so that these are lowered beside the function. It
-        is to be completed if it has the attribute `DEFERS`.
+        The result is a copy if there are rules, so that these are lowered beside the function.
         """
         with self.settings.where(jaxprs.types_of_values(kept))():
             module = self.lowered.lower("main", kept, entry=True).library.module
         with module.context:
             module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
         self._mark(module)
-        if not self._rules:
-            return self.lowered.taken()
-        module = clone(module)
-        if any(rule.primitive in LONG for rule in self._rules.values()):
-            with module.context:
-                module.operation.attributes[DEFERS] = ir.UnitAttr.get()
-        return module
-
-    def complete(self, module: ir.Module) -> None:
-        """Lower the functions that a module of `lower_entry` declares for calls."""
-        with _jax.working_in(module):
-            del module.operation.attributes[DEFERS]
-            symbols, names = Symbols(module), {}
-            for name, function in list(symbols.functions.items()):
-                if (key := declares(function)) is not None:
-                    names[name] = link.merge_source(symbols, self.primal(key))
-                    erase(symbols.remove(name))
-            if names:
-                link.rename_references(module.operation, names)
-
-    def primal(self, key: str) -> link.LinkSource:
-        """Return the function that a call computes, lowered on first request."""
-        (source,) = self._sources(self._rules[key], masks.PRIMAL, Asked(""))
-        return source
+        return clone(module) if self._rules else self.lowered.taken()
 
     def around(self, environment: Environment) -> Environment:
         """Return the environment of a module that rules of this table were written into."""
@@ -130,8 +104,7 @@ class RuleTable(CallTable):
         Args:
           symbols: those of the module to link the rule into.
           key: the rule's key, as in a composite's attribute `rule`.
-          kind: 'jvp', 'vjp' (names of the forward and the backward function) or 'transpose'; or
-            `masks.PRIMAL`.
+          kind: 'jvp', 'vjp' (names of the forward and the backward function) or 'transpose'.
           asked: for which operands; for 'vjp' also for which results, where the others have
             cotangents of zero that the rule sees; and for which element types of cotangents.
 
@@ -157,8 +130,6 @@ class RuleTable(CallTable):
     def _sources(self, rule: KeptCall, kind: str, asked: Asked) -> list[link.LinkSource]:
         if not rule.sees_zeros:
             asked = asked._replace(results="")
-        if kind == masks.PRIMAL:
-            return self._lowered(rule, kind, asked, (rule.decomposition,))
         if rule.batch is not None:
             return self._batched_sources(rule.batch, kind, asked)
         return self._lowered(rule, kind, asked, self.traced_rule(rule, kind, asked))
