@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax import export, lax
 import pullback as pb
 from pullback import artifact
 from pullback._jax import ir
+from pullback.errors import MissingRuleError
 from pullback.files.jax_export import match_expansions
 from pullback_runtime import _contexts
 from tests.files.models import of_export
@@ -298,3 +300,16 @@ def test_a_function_of_the_name_of_one_that_is_put_back_stays() -> None:
     again = pb.load(plain.asm().encode())
     np.testing.assert_allclose(again(x), jax.nn.softplus(x), rtol=1e-6)
     np.testing.assert_allclose(again.vjp()(x, jnp.ones(3))[1][0], jax.nn.sigmoid(x), rtol=1e-6)
+
+
+def test_a_file_of_ours_that_holds_an_expansion_of_lgamma() -> None:
+    """Saved by pullback 0.1 with jax 0.12, which took its ops for those of `chlo.lgamma`."""
+    x = jnp.array([0.5, 2.5, 7.0])
+    program = pb.load(Path(__file__).parent / "golden/lgamma_expanded.mlirbc")
+    value, slope = jax.value_and_grad(lambda x: jnp.sum(lax.lgamma(x) * x))(x)
+    np.testing.assert_allclose(program(x), value, rtol=1e-5)
+    if "@lgamma_impl" in jax.jit(lax.lgamma).lower(x).as_text():
+        np.testing.assert_allclose(program.grad()(x), slope, rtol=1e-5)
+    else:
+        with pytest.raises(MissingRuleError, match=r"no derivative rule for `stablehlo\.bitcast"):
+            program.grad()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.errors import NoJaxCounterpartError
+from pullback.autodiff import registry
+from pullback.errors import MissingRuleError, NoJaxCounterpartError
+from pullback.program.as_jax.table import OPS
 from tests.rules import harness
 
 CASES = [c for c in harness.all_cases() if isinstance(c.function, str) and c.reference is not None]
@@ -64,3 +67,73 @@ def test_values_and_tangents_are_those_of_the_reference(case):
         pairs = (*pairs, *zip(found, expected, strict=True))
     for x, y in pairs:
         np.testing.assert_allclose(x, y, case.tolerance, case.tolerance)
+
+
+BITS = """
+func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %b = stablehlo.bitcast_convert %x : (tensor<3xf32>) -> tensor<3xi32>
+  %c = stablehlo.constant dense<8388608> : tensor<3xi32>
+  %d = stablehlo.add %b, %c : tensor<3xi32>
+  %y = stablehlo.bitcast_convert %d : (tensor<3xi32>) -> tensor<3xf32>
+  %z = stablehlo.multiply %y, %x : tensor<3xf32>
+  return %z : tensor<3xf32>
+}"""
+RANDOM = """
+func.func @main(%x: tensor<f32>) -> tensor<3xf32> {
+  %one = stablehlo.constant dense<1.0> : tensor<f32>
+  %shape = stablehlo.constant dense<3> : tensor<1xi64>
+  %y = stablehlo.rng %x, %one, %shape, distribution = UNIFORM
+    : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<3xf32>
+  return %y : tensor<3xf32>
+}"""
+OPAQUE = """
+func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %y = stablehlo.custom_call @acme_gelu(%x) {api_version = 4 : i32}
+    : (tensor<3xf32>) -> tensor<3xf32>
+  return %y : tensor<3xf32>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "op"),
+    [
+        (BITS, (3,), "`stablehlo.bitcast_convert`"),
+        (RANDOM, (), "`stablehlo.rng`"),
+        (OPAQUE, (3,), "`stablehlo.custom_call` @acme_gelu"),
+    ],
+    ids=["bits", "random", "opaque"],
+)
+def test_a_derivative_that_jax_gives_zero_or_nothing_for_is_the_error_of_the_program(
+    text, shape, op
+):
+    program = pb.load(text.encode(), allow_custom_calls={"acme_gelu"})
+    function, x = program.as_jax(), jnp.ones(shape, jnp.float32)
+
+    def loss(x):
+        return function(x).sum()
+
+    with pytest.raises(MissingRuleError) as wanted:
+        program.jvp()
+    assert f"no derivative rule for {op}" in str(wanted.value)
+    for derivative in (
+        jax.grad(loss),
+        jax.jit(jax.grad(loss)),
+        lambda x: jax.vmap(jax.grad(loss))(x[None]),
+        jax.grad(jax.checkpoint(loss)),
+        lambda x: jax.jvp(loss, (x,), (x,)),
+    ):
+        with pytest.raises(MissingRuleError) as found:
+            jax.eval_shape(derivative, x)
+        assert found.value.message == wanted.value.message
+        assert found.value.where == wanted.value.where
+
+
+def test_each_op_has_a_rule_or_no_derivative_or_is_refused_by_name():
+    registry.load_all()
+    known = registry.RULES.keys() | registry.NONDIFFERENTIABLE.keys()
+    assert OPS.keys() - known == {"stablehlo.bitcast_convert", "stablehlo.rng"}
+
+
+def test_values_of_bits_are_those_of_the_module():
+    x = jnp.array([1.0, 2.0, 3.0], jnp.float32)
+    np.testing.assert_array_equal(pb.load(BITS.encode()).as_jax()(x), 2 * x * x)

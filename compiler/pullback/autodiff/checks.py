@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from pullback._jax import ir
-from pullback.autodiff.registry import NONDIFFERENTIABLE, InPlace, Op, Rule
+from pullback.autodiff.registry import NONDIFFERENTIABLE, RULES, InPlace, Op, Rule
 from pullback.errors import MissingRuleError, RuleResultError
 from pullback.ir import build
 from pullback.ir.build import Value
@@ -22,6 +22,13 @@ def check_known(operation: Any, name: str, active: Container[Value]) -> None:
     everything = [*operation.operands, *captures(operation)]
     if any(v in active for v in everything) and not _reads_steps(operation, name):
         raise missing_rule(operation, name)
+
+
+def lacks_rule(operation: Any) -> bool:
+    """Return True for an op that has no rule, and a derivative that need not be zero."""
+    name = operation.name
+    known = name in RULES or name in NONDIFFERENTIABLE or _reads_steps(operation, name)
+    return not known and any(build.inexact(v.type) for v in operation.operands)
 
 
 _SHIFTS = ("stablehlo.shift_right_arithmetic", "stablehlo.shift_right_logical")

@@ -102,6 +102,8 @@ def _program_of(opened: _artifact.Opened, entry: str, allowed: Collection[str] |
         match_expansions.put_back(opened.module)
         match_library_calls.put_back(opened.module)
         _module.drop_unreached(opened.module)
+    else:
+        match_expansions.put_back_lgamma(opened.module)
     if not opened.is_whole:
         _module.refuse_fatal(opened.module)
     if allowed is not None:

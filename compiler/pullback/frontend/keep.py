@@ -91,11 +91,15 @@ class Keeper:
         return ordering.unordered(jaxpr)
 
     def _equation(self, equation: Any, jaxpr: Any) -> Any:
-        if is_native(equation) and not simpler.may_be(equation):
+        if not simpler.may_be(equation) and self._is_native(equation, jaxpr):
             return equation
         with self.rules.as_called(equation):
             equation = simpler.in_simpler_terms(equation, jaxpr)
-            return equation if is_native(equation) else self._kept(equation, jaxpr)
+            return equation if self._is_native(equation, jaxpr) else self._kept(equation, jaxpr)
+
+    def _is_native(self, equation: Any, jaxpr: Any) -> bool:
+        surroundings = self.rules.environment.platforms, self.rules.dimensions
+        return is_native(equation, jaxprs.opened(jaxpr).debug_info, surroundings)
 
     def _kept(self, equation: Any, jaxpr: Any) -> Any:
         debug_info = jaxprs.opened(jaxpr).debug_info

@@ -16,6 +16,7 @@ Given = dict[Any, Value]
 
 _MOST_NUMBERS = 1000
 _DEFAULTS = {"compare_type", "result_accuracy"}
+"""Attributes that may be absent, as each may be that is false."""
 _OPAQUE = ("chlo.", "stablehlo.composite", "stablehlo.custom_call")
 
 
@@ -54,7 +55,7 @@ class Reading:
         if operation.name == CALL:
             return operation.name, elements, self._body(called(operation) or "")
         given = ((key, str(value)) for key, value in operation.attributes.items())
-        told = sorted((key, value) for key, value in given if key not in _DEFAULTS)
+        told = sorted(each for each in given if each[0] not in _DEFAULTS and each[1] != "false")
         return operation.name, elements, len(operation.operands), tuple(told)
 
     def _body(self, name: str) -> Any:

@@ -26,7 +26,15 @@ from pullback.ir import build, ops
 from pullback.ir.build import Value
 from pullback.ir.dead_ops import erase_dead_ops
 from pullback.ir.regions import BRANCHES, replace_op
-from pullback.ir.symbols import CALL, CALLS, Symbols, called, erase_unreachable, names_in
+from pullback.ir.symbols import (
+    CALL,
+    CALLS,
+    Symbols,
+    called,
+    erase_unreachable,
+    functions,
+    names_in,
+)
 from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import operations_named
 
@@ -169,12 +177,29 @@ def put_back(module: ir.Module) -> None:
 
     It goes backwards, as an expansion may contain others.
     """
-    if not operations_named(module, *INSIDE):
-        return
+    if operations_named(module, *INSIDE):
+        _put_back(module, lambda function: operations_named(function, *ROOTS))
+
+
+def put_back_lgamma(module: ir.Module) -> None:
+    """Replace calls of JAX's own `lgamma`, in place: some of our files hold it without a rule.
+
+    Derivatives of a call that is not recognized are an error: it reads the bits of its argument.
+    """
+
+    def calls(function: Any) -> list[ir.Operation]:
+        return [op for op in operations_named(function, CALL) if called(op) in names]
+
+    names = {name for name in functions(module) if name.partition("_impl")[0] == "lgamma"}
+    if names:
+        _put_back(module, calls)
+
+
+def _put_back(module: ir.Module, roots_in: Callable[[Any], list[ir.Operation]]) -> None:
     place = _Place(module)
     given = _with_rules_beside(module)
     searched = [function for name, function in place.known.items() if name not in given]
-    roots = [root for function in searched for root in operations_named(function, *ROOTS)]
+    roots = [root for function in searched for root in roots_in(function)]
     with erasing():
         found = [place.put_back(root) for root in reversed(roots)]
         for function in place.known.values() if any(found) else ():

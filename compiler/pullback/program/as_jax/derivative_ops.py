@@ -77,20 +77,28 @@ def _registered(op: OpInJax) -> Flat | None:
     name = ops.composite_name(op.operation)
     if name not in registry.RULES and name not in registry.NONDIFFERENTIABLE:
         return None
-    call = op.functions.one_call(op.operation)
-
-    def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        return jax.jvp(call, primals, tangents)
-
-    where = user_line_of(op.operation) or UNKNOWN
-    said = f"the rule registered for `{name}`" if name in registry.RULES else ""
-    setattr(rule, ATTRIBUTE, RuleInModule(said, where, call if said else None))
     run = op.functions.inline(str(called(op.operation)))
+    said = f"the rule registered for `{name}`" if name in registry.RULES else ""
+    return with_rule_of_module(op, str(name), run, said)
+
+
+def with_rule_of_module(op: OpInJax, name: str, run: Callable[..., Any], said: str = "") -> Flat:
+    """Return a function that computes an op, with the derivative that the module has of it.
+
+    That is an error if it has none: JAX may give zero. `said` describes a rule, if there is one.
+    """
 
     def function(*args: Array) -> list[Array]:
-        return run(*args)
+        found = run(*args)
+        return found if isinstance(found, list) else [found]
 
-    function.__name__ = function.__qualname__ = str(name)
+    def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        return jax.jvp(op.functions.one_call(op.operation), primals, tangents)
+
+    where = user_line_of(op.operation) or UNKNOWN
+    call = op.functions.one_call(op.operation) if said else None
+    setattr(rule, ATTRIBUTE, RuleInModule(said, where, call))
+    function.__name__ = function.__qualname__ = name
     with_rule = jax.custom_jvp(function)
     with_rule.defjvp(rule)
     return with_rule

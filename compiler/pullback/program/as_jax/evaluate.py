@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.ad_checkpoint import checkpoint_policies
 
 from pullback._jax import ir, remat
+from pullback.autodiff.checks import lacks_rule
 from pullback.autodiff.zeros import stays_zero
 from pullback.errors import PullbackError, headline
 from pullback.ir import build
 from pullback.ir.regions import TERMINATORS, operands_of, operations, results_of, terminator
 from pullback.ir.symbols import functions, is_declaration
 from pullback.program.as_jax import table
+from pullback.program.as_jax.custom_calls import is_foreign
+from pullback.program.as_jax.derivative_ops import with_rule_of_module
 from pullback.program.as_jax.one_call import one_call
 from pullback.program.as_jax.source_lines import at
 from pullback.program.as_jax.table import Array, Flat, OpInJax, refusal
@@ -119,8 +122,11 @@ class Evaluation:
             raise refusal(operation)
         _check_shapes(operation)
         op = OpInJax(operation, self, self._regions(operation, values), table._Read(operation))
+        run: Callable[..., Any] = functools.partial(lowering, op)
+        if is_foreign(operation) or lacks_rule(operation):
+            run = with_rule_of_module(op, operation.name, run)
         try:
-            found = at(operation.location, lambda: lowering(op, *operands))
+            found = at(operation.location, lambda: run(*operands))
         except PullbackError:
             raise
         except Exception as error:

@@ -11,6 +11,7 @@ from jax import lax
 from pullback import _jax
 from pullback._jax import hijax, prng_keys
 from pullback._jax.tangent_types import high_type
+from pullback.autodiff import registry
 from pullback.errors import ArgumentMismatchError, MissingRuleError
 from pullback.ir.mlir_passes import run_stock, stock_stage
 from pullback.ir.warn import warn_of_lost_rules
@@ -40,6 +41,7 @@ def as_jax(program: Any) -> Callable[..., Any]:
     """Return a plain function of JAX that does what a program does; see `Program.as_jax`."""
     if program._environment.lost_after is not None:
         warn_of_lost_rules()
+    registry.load_all()  # of composites, also those of installed packages
     here = _in_known_ops(platform_variants.here(program).stage_rules())
     evaluation = Evaluation(here)
     evaluation.check("main")
