@@ -12,8 +12,11 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import ClassVar
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+import pullback as pb
 from pullback import _jax
 from pullback._jax import ir
 from pullback.autodiff import registry
@@ -120,6 +123,9 @@ def test_a_rule_for_the_custom_calls_of_one_target() -> None:
     registry.elementwise(name, lambda op, t: build.mul(t, build.cos(op.x)))
     try:
         assert "stablehlo.cosine" in run("vjp", CALL)
+        typed = CALL.replace("(%x) :", "(%x) {api_version = 4 : i32} :").encode()
+        function = pb.load(typed, allow_custom_calls={"acme_sine"}).as_jax()
+        assert jax.eval_shape(jax.grad(function), jnp.float32(0.0)).shape == ()
     finally:
         del registry.RULES[name], BATCHES[name]
 

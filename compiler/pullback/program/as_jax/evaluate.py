@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -122,9 +122,15 @@ class Evaluation:
             raise refusal(operation)
         _check_shapes(operation)
         op = OpInJax(operation, self, self._regions(operation, values), table._Read(operation))
-        run: Callable[..., Any] = functools.partial(lowering, op)
+
+        def evaluated(*operands: Array) -> Any:
+            found = lowering(op, *operands)
+            op.check_attributes()
+            return found
+
+        run = evaluated
         if is_foreign(operation) or lacks_rule(operation):
-            run = with_rule_of_module(op, operation.name, run)
+            run = with_rule_of_module(op, operation.name, evaluated)
         try:
             found = at(operation.location, lambda: run(*operands))
         except PullbackError:
@@ -133,7 +139,6 @@ class Evaluation:
             if not self.checking:
                 raise
             raise refusal(operation, f"as it is here: {headline(error)}") from error
-        op.check_attributes()
         results = found if isinstance(found, list) else [found]  # a tuple is one value
         _check_results(operation, results)
         return results
