@@ -355,6 +355,32 @@ def test_the_second_derivative_of_a_cube_root_is_infinite_at_zero_and_zero_at_in
     _assert_same(pb.jvp(jax.vmap(pb.grad(lax.cbrt)), (x,), (jnp.ones(5),))[1], wanted)
 
 
+EDGES = jnp.array([-jnp.inf, -1e30, -100, -1, -0.0, 0, 0.5, 1, 3, 100, 1e30, jnp.inf, jnp.nan])
+UNARY = (
+    "exp log log1p expm1 sqrt rsqrt cbrt sin cos tan tanh abs square erf erfc erf_inv sinh "
+    "cosh atan exp2 floor ceil round sign neg"
+).split()
+
+
+@pytest.mark.parametrize("f", [*(getattr(lax, name) for name in UNARY), jax.scipy.special.ndtr])
+def test_second_derivatives_at_edges_are_those_of_jax(f) -> None:
+    """In both modes."""
+    ones = jnp.ones_like(EDGES)
+
+    def by_reverse(grad):
+        slope = grad(lambda x: f(x).sum())
+        return grad(lambda x: slope(x).sum())(EDGES)
+
+    def by_forward(jvp):
+        return jvp(lambda x: jvp(f, (x,), (ones,))[1], (EDGES,), (ones,))[1]
+
+    wanted = by_forward(jax.jvp)
+    if f in (lax.erf, lax.erfc, jax.scipy.special.ndtr):  # NaN at infinity up to jax 0.11
+        wanted = jnp.where(jnp.isinf(EDGES), 0, wanted)
+    for found in (by_reverse(pb.grad), by_forward(pb.jvp)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["sin", "cos", "tanh", "sqrt", "exp2", "sign", "abs", "pow"])
 def test_complex_functions_are_kept_unless_their_lowering_is_the_same(name: str) -> None:
     z = jnp.array([1.0 + 2.0j, -0.5j])

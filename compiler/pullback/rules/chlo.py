@@ -67,8 +67,16 @@ elementwise("chlo.atanh", lambda op, t: div(t, _one_minus_square(op.x)))
 
 # ------------------------------------------------------------------------- error functions
 _GAUSS = 2 / math.sqrt(math.pi)
-elementwise("chlo.erf", lambda op, t: mul(_GAUSS, mul(t, exp(neg(square(op.x))))))
-elementwise("chlo.erfc", lambda op, t: mul(-_GAUSS, mul(t, exp(neg(square(op.x))))))
+
+
+def _exp_of_negative_square(x: Value) -> Value:
+    """Emit exp(-x²), whose derivative is 0 where x² is so large that it underflows in each type."""
+    x2 = square(x)
+    return select(build.compare("GT", x2, 800.0), None, exp(neg(x2)))
+
+
+elementwise("chlo.erf", lambda op, t: mul(_GAUSS, mul(t, _exp_of_negative_square(op.x))))
+elementwise("chlo.erfc", lambda op, t: mul(-_GAUSS, mul(t, _exp_of_negative_square(op.x))))
 elementwise("chlo.erf_inv", lambda op, t: mul(1 / _GAUSS, mul(t, exp(square(op.result)))))
 
 

@@ -11,9 +11,11 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP: %[[ERFC:.*]] = chlo.erfc %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<-1.1283791670955126>
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
+// JVP: %[[LARGE:.*]] = stablehlo.compare GT, %[[MULTIPLY]]
 // JVP: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
 // JVP: %[[EXPONENTIAL:.*]] = stablehlo.exponential %[[NEGATE]]
-// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[EXPONENTIAL]]
+// JVP: %[[SELECT:.*]] = stablehlo.select %[[LARGE]], %{{.*}}, %[[EXPONENTIAL]]
+// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[SELECT]]
 // JVP: %[[MULTIPLY2:.*]] = stablehlo.multiply %[[C]], %[[MULTIPLY1]]
 // JVP: return %[[ERFC]], %[[MULTIPLY2]]
 
@@ -22,8 +24,10 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP: %[[ERFC:.*]] = chlo.erfc %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<-1.1283791670955126>
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
+// VJP: %[[LARGE:.*]] = stablehlo.compare GT, %[[MULTIPLY]]
 // VJP: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
 // VJP: %[[EXPONENTIAL:.*]] = stablehlo.exponential %[[NEGATE]]
-// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[EXPONENTIAL]]
+// VJP: %[[SELECT:.*]] = stablehlo.select %[[LARGE]], %{{.*}}, %[[EXPONENTIAL]]
+// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[SELECT]]
 // VJP: %[[MULTIPLY2:.*]] = stablehlo.multiply %[[C]], %[[MULTIPLY1]]
 // VJP: return %[[ERFC]], %[[MULTIPLY2]]
