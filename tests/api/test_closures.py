@@ -12,6 +12,7 @@ import pytest
 import pullback as pb
 from pullback.errors import ArgumentMismatchError
 from tests.api.checks import assert_agrees
+from tests.rounding import close
 
 
 @functools.partial(pb.custom_vjp, closure_convert_argnums=0)
@@ -162,7 +163,8 @@ def newton(a, steps=20):
 def test_a_bounded_loop_says_so_in_the_ir():
     module = str(pb.trace(newton)(9.0))
     assert module.count("pullback.max_trip_count = 20 : i64") == 1
-    assert newton(9.0) == jax.jit(newton)(9.0) == 3.0
+    for each in (newton, jax.jit(newton)):
+        close(each(9.0), np.float32(3.0), ops=3)
 
 
 def test_a_bounded_loop_ends_at_its_bound():

@@ -17,6 +17,7 @@ from pullback import artifact
 from pullback.program import library_routines
 from pullback_runtime import ModuleError
 from tests.files.models import of_export
+from tests.rounding import close
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -173,7 +174,7 @@ def test_exports_for_tpus_have_derivatives_by_the_same_calls(name: str) -> None:
 
 def test_calls_of_tpus_give_what_jax_gives() -> None:
     lu, pivots, permutation = library_routines.ROUTINES["LuDecomposition"]({}, A).values()
-    np.testing.assert_array_equal(lu, scipy.lu_factor(A)[0])
+    close(lu, scipy.lu_factor(A)[0], ops=6, scale=2.0)  # a multiple of each row above is taken off
     np.testing.assert_array_equal(pivots, scipy.lu_factor(A)[1])
     lower = np.tril(lu, -1) + np.eye(3)
     np.testing.assert_allclose(lower @ np.triu(lu), A[permutation], rtol=1e-12)

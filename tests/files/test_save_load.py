@@ -24,6 +24,7 @@ from pullback.files import container
 from pullback.ir import ops
 from pullback_runtime import _container, _module
 from tests.files import models
+from tests.rounding import FUNCTION, close
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SAVE_MEMORY = BENCHMARKS / "save_memory.py"
@@ -514,12 +515,13 @@ def test_constants_of_a_small_file_stay_in_the_module(monkeypatch):
     monkeypatch.setattr("pullback_runtime._artifact.EMBEDDED_BELOW", 4 << 20)
     loaded, x = pb.load(content), jnp.ones((2, 128))
     assert (len(taken_out.constants), len(loaded.constants)) == (1, 0)
-    assert loaded(x) == program(x)
-    assert jnp.array_equal(loaded.grad()(x), program.grad()(x))
+    sums = {"ops": 4 * 128 + FUNCTION, "scale": 30.0}
+    close(loaded(x), program(x), **sums)
+    close(loaded.grad()(x), program.grad()(x), **sums)
     again = artifact.serialize(loaded)
     assert again.count(np.asarray(weights).tobytes()) == 1
-    assert jnp.array_equal(pb.load(again).grad()(x), program.grad()(x))
-    assert pullback_runtime.load(content)(x) == program(x)
+    close(pb.load(again).grad()(x), program.grad()(x), **sums)
+    close(pullback_runtime.load(content)(x), program(x), **sums)
 
 
 @pytest.mark.parametrize("mapped_from", [1, 1 << 30], ids=["mapped", "read"])

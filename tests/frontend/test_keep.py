@@ -17,6 +17,7 @@ from jax.experimental import compute_on
 import pullback as pb
 from pullback.ir.masks import Asked
 from pullback.ir.symbols import Symbols
+from tests.rounding import FUNCTION, close
 
 X = jnp.linspace(0.2, 0.8, 16).reshape(4, 4) + jnp.eye(4)
 
@@ -100,7 +101,8 @@ def test_a_function_with_a_batching_rule_is_differentiated_through_its_body() ->
     """And is not one kept call, whose rule has a function of that kind again, without end."""
     assert list(pb.trace(batched_apart)(1.3).rules) == ["stop_gradient"]
     np.testing.assert_allclose(pb.grad(batched_apart)(1.3), 1.3 / np.cosh(1.3) ** 2, rtol=1e-6)
-    assert pb.jvp(batched_apart, (1.3,), (2.0,)) == jax.jvp(batched_apart, (1.3,), (2.0,))
+    found, expected = (m.jvp(batched_apart, (1.3,), (2.0,)) for m in (pb, jax))
+    close(found, expected, ops=FUNCTION + 5, scale=2.6)  # 2.6 times (1 - tanh²)
 
     def loss(function):
         return lambda x: jnp.sum(jax.vmap(function)(x))

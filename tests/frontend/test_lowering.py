@@ -17,6 +17,7 @@ from jax.interpreters import ad, mlir
 
 import pullback as pb
 from pullback._jax import scans, stablehlo
+from tests.rounding import FUNCTION, close
 
 X = np.linspace(0.1, 1.0, 4, dtype=np.float32)
 
@@ -158,7 +159,9 @@ def test_a_scan_is_the_loop_that_jax_lowers_it_to(options, monkeypatch) -> None:
     found, text = taken_as(scan, XS)
     monkeypatch.setattr(scans, "_is_plain", lambda *_: False)
     expected, of_jax = taken_as(scan, XS)
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    close(
+        found, expected, ops=31 * (FUNCTION + 2), scale=8.0
+    )  # each of 5 steps at most doubles errors
     assert text.count("stablehlo.while") == of_jax.count("stablehlo.while")
     assert ("index_in_dim" in text) == (bool(options.get("unroll")) and "index_in_dim" in of_jax)
 
@@ -190,7 +193,7 @@ def test_a_plain_scan_takes_no_trace_of_a_loop(x64, monkeypatch) -> None:
 
 def of_keys(xs):
     keys = jax.random.split(jax.random.key(0), 5)
-    return jax.lax.scan(lambda h, kx: (h + jax.random.normal(kx[0], (4,)) * kx[1], h), 0.0 * xs[0],
+    return jax.lax.scan(lambda h, kx: (h + jax.random.uniform(kx[0], (4,)) * kx[1], h), 0.0 * xs[0],
                         (keys, xs))  # fmt: skip
 
 
@@ -225,7 +228,7 @@ def test_scans_of_all_kinds_give_what_jax_gives(f, capfd) -> None:
     printed = capfd.readouterr().out
     expected = jax.jit(f)(XS["a"])
     jax.effects_barrier()
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    close(found, expected, ops=20)  # the most that one of them has in a row
     assert printed == capfd.readouterr().out
 
     def loss(f, xs):

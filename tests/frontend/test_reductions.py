@@ -9,6 +9,7 @@ from jax import lax
 
 import pullback as pb
 from pullback import artifact
+from tests.rounding import close
 
 X = jnp.array([[0.3, -1.2, 0.7, 2.1, -0.4], [1.5, 0.2, -0.9, 0.1, 0.6]])
 
@@ -129,7 +130,7 @@ def in_windows(body):
 def test_a_body_that_is_not_associative_is_refused(name, around):
     """XLA combines elements in an order of its own: the function has no one value."""
     f, x = around(BODIES[name]), jnp.array([1.0, 2.0, 3.0])
-    assert pb.trace(f)(x)(x) == f(x)
+    close(pb.trace(f)(x)(x), f(x), ops=3 * len(x))
     from_elsewhere = pb.load(jax.jit(f).lower(x).as_text().encode())
     for derive in (
         lambda: pb.value_and_grad(f)(x),

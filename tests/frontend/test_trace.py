@@ -14,6 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 import pullback as pb
+from tests.rounding import FUNCTION, close
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -66,7 +67,7 @@ def test_random_keys_go_in_and_out() -> None:
 
     key = jax.random.key(3)
     (sample, following), (wanted, wanted_key) = pb.trace(f)(key)(key), f(key)
-    np.testing.assert_allclose(sample, wanted)
+    close(sample, wanted, ops=FUNCTION + 4)
     assert following.dtype == wanted_key.dtype
     assert (jax.random.key_data(following) == jax.random.key_data(wanted_key)).all()
 
