@@ -18,7 +18,8 @@ def close(found: Any, expected: Any, *, ops: int, dtype: Any = None, scale: floa
     An op rounds to within eps / 2 of its result, or not at all where it is fused; so two programs
     differ by ops * eps at most, relative to the elements. Where elements are differences, `scale`
     is the size of what they are differences of. The ops compute in `dtype`, if not in the type of
-    the result, and to eps of its smallest normal number. Integers, and what is not finite, are equal.
+    the result; its subnormal numbers are known to eps of the smallest normal one. Integers, and
+    what is not finite, are equal.
     """
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -28,9 +29,7 @@ def close(found: Any, expected: Any, *, ops: int, dtype: Any = None, scale: floa
             np.testing.assert_array_equal(ours, theirs)
             continue
         info = jnp.finfo(dtype or theirs.dtype)
-        error = ops * float(info.eps)
+        error, least = ops * float(info.eps), float(info.tiny)
         kind = np.complex128 if jnp.iscomplexobj(theirs) else np.float64
         ours, theirs = (np.asarray(each).astype(kind) for each in (ours, theirs))
-        np.testing.assert_allclose(
-            ours, theirs, rtol=error, atol=error * (scale + float(info.tiny))
-        )
+        np.testing.assert_allclose(ours, theirs, rtol=error, atol=error * (scale + least))
