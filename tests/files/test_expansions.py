@@ -154,7 +154,8 @@ def test_a_sigmoid_far_below_zero(dtype: Any) -> None:
     lowered = jax.jit(jax.nn.silu).lower(x).as_text()
     for program in (of_export(jax.nn.silu, x), pb.load(lowered.encode())):
         _, (ct,) = program.vjp()(x, jnp.ones_like(x))
-        np.testing.assert_allclose(ct, jax.vjp(jax.nn.silu, x)[1](jnp.ones_like(x))[0], atol=1e-3)
+        (expected,) = jax.vjp(jax.nn.silu, x)[1](jnp.ones_like(x))
+        close(ct, expected, ops=FUNCTION + 5, scale=5.0)  # up to five times (1 - sigmoid)
 
 
 SMOOTH: dict[str, Callable[[Any], Any]] = {
