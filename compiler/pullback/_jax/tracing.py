@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from jax.sharding import (
 )
 
 from pullback._jax import jaxprs, reflect
+from pullback.errors import LeakedValueError
 
 
 def is_tracer(value: object) -> bool:
@@ -207,9 +207,15 @@ class Settings:
     """Settings of JAX that affect tracing; calling them enters them again.
 
     A setting that was defined later has its global value.
+
+    Attributes:
+      values: of each setting.
+      of_users: values of the contexts made by `jax.make_user_context`, oldest first. JAX gives
+        their values and not the contexts, so they are not entered: it is an error if they differ.
     """
 
     values: tuple[tuple[Any, Any], ...]
+    of_users: tuple[Any, ...]
 
     def where(self, types: Iterable[Any]) -> Settings:
         """Return the settings to trace values of these types with: with 64 bits if one is so wide.
@@ -227,10 +233,14 @@ class Settings:
         allowed = values[_config.explicit_x64_dtypes] == _config.ExplicitX64Mode.ALLOW
         if values[_config.enable_x64] or allowed:
             return self
-        return Settings(tuple((values | {_config.enable_x64: True}).items()))
+        wide = tuple((values | {_config.enable_x64: True}).items())
+        return dataclasses.replace(self, values=wide)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
+        here = _of_users()[: len(self.of_users)]
+        if here != self.of_users:
+            raise _of_another_context(self.of_users, here)
         then = dict(self.values)
         with contextlib.ExitStack() as stack:
             for setting in _settings(_config.trace_context_names()):
@@ -242,7 +252,8 @@ class Settings:
 
 def settings() -> Settings:
     """Return the current settings."""
-    return Settings(tuple((each, each.value) for each in _settings(_config.trace_context_names())))
+    values = ((each, each.value) for each in _settings(_config.trace_context_names()))
+    return Settings(tuple(values), _of_users())
 
 
 def _set_to(setting: Any, value: Any) -> contextlib.AbstractContextManager[None]:
@@ -252,20 +263,33 @@ def _set_to(setting: Any, value: Any) -> contextlib.AbstractContextManager[None]
 
 @functools.lru_cache(maxsize=1)
 def _settings(names: tuple[str, ...]) -> list[Any]:
-    """Return JAX's settings of these names, with users' own (`jax.make_user_context`).
+    """Return JAX's settings of these names: options, and variables of its module.
 
     The default PRNG is added: JAX itself does not trace anew when it changes.
     """
-    held = [*_config.config_states.values(), *vars(_config).values()]
-    users = [each for each in held if type(each) is _config.UserConfig]
-    if names.count(_OF_USERS) > len(users):  # nothing but their users has them
-        users = [each for each in gc.get_objects() if type(each) is _config.UserConfig]
-    found = {each.name: each for each in held if isinstance(each, _config.config_ext.Config)}
-    chosen = [found[name] for name in names if name in found and name not in _ELSEWHERE]
-    return [_config.default_prng_impl, *chosen, *(each._obj for each in users)]
+    known = {**vars(_config), **_config.config_states}
+    chosen = (known[name] for name in names if name in known and name not in _ELSEWHERE)
+    return [_config.default_prng_impl, *chosen]
 
 
 _OF_USERS = "user_context"  # the one name of all that users make
+
+
+def _of_users() -> tuple[Any, ...]:
+    """Return the current values of the contexts made by `jax.make_user_context`."""
+    pairs = zip(_config.trace_context_names(), _config.trace_context(), strict=True)
+    return tuple(value for name, value in pairs if name == _OF_USERS)
+
+
+def _of_another_context(then: tuple[Any, ...], here: tuple[Any, ...]) -> LeakedValueError:
+    changed = [(a, b) for a, b in zip(then, here, strict=True) if a != b]
+    was, now = (", ".join(map(repr, each)) for each in zip(*changed, strict=True))
+    return LeakedValueError(
+        f"this program was traced where a context made by jax.make_user_context was {was}, which "
+        f"its rules and batches may read, but here it is {now}",
+        do="differentiate, map or save the program where the context has that value, or trace the "
+        "program again here",
+    )
 
 
 @_util.cache()

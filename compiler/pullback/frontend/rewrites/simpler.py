@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pullback._jax import equations_as_calls, hijax, jaxprs, source_info, tracing, user_rules
+from pullback._jax import equations_as_calls, hijax, jaxprs, tracing
 from pullback.frontend.rewrites import pallas_kernels
 
 
@@ -69,32 +69,13 @@ def _unpartitioned(equation: Any, jaxpr: Any) -> Any:
     )
 
 
-def _bessel_of_all(equation: Any, jaxpr: Any) -> Any:
-    """Rewrite the Bessel function I₁ of a batch as one call on all its numbers.
-
-    The derivative of JAX's rule for it ignores its argument: batched apart from the function, the
-    two misfit.
-    """
-    debug_info = jaxprs.opened(jaxpr).debug_info
-    if user_rules.rule_name(equation) not in _BESSEL or source_info.is_of_user(
-        jaxprs.equation_alone(equation, debug_info)
-    ):
-        return equation
-    return equations_as_calls.as_call(equation, jax.scipy.special.i1, debug_info)
-
-
-_BESSEL = ("i1_impl", "_i1")
-"""Names of JAX's function for I₁, in jax 0.11 and 0.12."""
-
-
-def _high_in_simpler_terms(equation: Any, jaxpr: Any) -> Any:
-    """Rewrite a call in JAX's newer encoding (hijax); a name for a value takes the older one."""
-    return _bessel_of_all(hijax.with_name(equation), jaxpr)
+def _by_older_name(equation: Any, jaxpr: Any) -> Any:
+    """Rewrite a name for a value in JAX's newer encoding (hijax) as one in the older encoding."""
+    return hijax.with_name(equation)
 
 
 _SIMPLER = {
-    "custom_jvp_call": _bessel_of_all,
-    "call_hi_primitive": _high_in_simpler_terms,
+    "call_hi_primitive": _by_older_name,
     "square": _square_as_product,
     "custom_linear_solve": _without_unused_aux,
     "pallas_call": _interpreted_kernel,
