@@ -11,8 +11,8 @@ from jax._src import config as _config, core as _core, sharding_impls as _shardi
 from jax._src.interpreters import batching as _batching
 from jax._src.lax import parallel as _parallel
 
-from pullback._jax.reflect import has_name, held_by_jax, is_wrapped_function
-from pullback._jax.user_rules import RuleOfOperands
+from pullback._jax.reflect import has_name, is_wrapped_function, variable
+from pullback._jax.user_rules import RuleOfOperands, in_layer
 
 
 @contextlib.contextmanager
@@ -43,12 +43,8 @@ def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
 def _batched_axes(params: dict[str, Any]) -> dict[Any, int]:
     """Return names and sizes of the vmapped axes found in the rules among some parameters."""
     found: dict[Any, int] = {}
-    seen: set[int] = set()
     unseen = [value for value in params.values() if is_wrapped_function(value)]
     for value in unseen:  # it grows
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
         if isinstance(value, _batching.AxisData):
             found.update({value.name: value.size} if has_name(value) else {})
         elif is_wrapped_function(value):
@@ -57,7 +53,8 @@ def _batched_axes(params: dict[str, Any]) -> dict[Any, int]:
         elif isinstance(value, RuleOfOperands):
             unseen.append(value.rule)
         else:
-            unseen += held_by_jax(value)
+            held = in_layer(value), variable(value, "axis_data")
+            unseen += [each for each in held if each is not None]
     return found
 
 

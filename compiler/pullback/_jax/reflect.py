@@ -84,12 +84,16 @@ def opened(value: Any) -> tuple[str, tuple[Any, ...]] | None:
     return None
 
 
-def held_by_jax(function: Any) -> list[Any]:
-    """Return what a function of JAX's own closes over; nothing for other objects."""
+def variable(function: Any, *names: str) -> Any:
+    """Return the value of the variable of one of these names that a function of JAX closes over.
+
+    None if it closes over none of them, and for other objects.
+    """
     if not isinstance(function, types.FunctionType) or is_of_a_user(function):
-        return []
-    cells = function.__closure__ or ()
-    return [cell.cell_contents for cell in cells if cell != types.CellType()]
+        return None
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    found = (cell for name, cell in cells if name in names and cell != types.CellType())
+    return next((cell.cell_contents for cell in found), None)
 
 
 def has_name(axis: Any) -> bool:

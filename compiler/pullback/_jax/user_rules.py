@@ -15,7 +15,7 @@ from jax._src import custom_derivatives as _custom_derivatives, linear_util as _
 from jax._src.interpreters import batching as _batching
 
 from pullback._jax import derivatives, hijax, jaxprs, source_info, tracing
-from pullback._jax.reflect import has_name, held_by_jax, is_of_a_user, is_wrapped_function
+from pullback._jax.reflect import has_name, is_of_a_user, is_wrapped_function, variable
 
 
 def rule_functions(equation: Any) -> tuple[Any, ...] | None:
@@ -98,9 +98,8 @@ def _custom_gradient_name(equation: Any) -> str:
         forward = _unwrapped(thunk).rule
     else:
         return "wrapped_fun"
-    held = held_by_jax(getattr(forward, "f", forward))
-    functions = [each for each in held if callable(each) and is_of_a_user(each)]
-    return getattr(functions[0], "__name__", "wrapped_fun") if functions else "wrapped_fun"
+    function = variable(getattr(forward, "f", forward), "fun")
+    return getattr(function, "__name__", "wrapped_fun")
 
 
 def _snake_case(name: str) -> str:
@@ -291,48 +290,39 @@ def _unwrapped(thunk: Any) -> RuleInside:
     An equation holds a memoized function around the rule, new at each call. When JAX evaluates
     the equation again (inside another rule, say), it lifts the constants and adds a layer; so does
     dead code elimination, which changes nothing if all results are used. Layers are recognized by
-    the types of what JAX's functions hold. Should JAX come to store rules in another way, the
-    thunk's own identity is used, and the rule is staged once per use.
+    the names of the variables that they close over (`reads.VARIABLES`). Should JAX come to store
+    rules in another way, the thunk's own identity is used, and the rule is staged once per use.
     """
     function = getattr(thunk, "f", thunk)
     if isinstance(function, RuleOfOperands):
         inside, known = _unwrapped(function.rule), function.known
         memories = function.made, *inside.memories
         return RuleInside(inside.rule, function.closed_over, known, True, memories)
-    held = held_by_jax(function)
-    traced = _only(types.FunctionType, held)
+    traced, memory = variable(function, "fn"), variable(function, "cells")
     if (dead := _before_dead_code(traced)) is not None:
         inside = _unwrapped(dead.rule)
         inside = inside._replace(rule=_for_used(inside.rule, dead.used))
     else:
-        inside = _beneath(thunk, _wrapped_in(traced))
-    memory = _only(dict, held)
+        inside = _beneath(thunk, variable(traced, "jvp", "fwd"))
     return inside if memory is None else inside._replace(memories=(memory, *inside.memories))
+
+
+def in_layer(function: Any) -> Any:
+    """Return what a layer that JAX puts on a rule holds: the next layer, or the rule; or None."""
+    return variable(function, "fn", "jvp", "fwd", "bwd", *_THUNKS.values())
 
 
 def _beneath(thunk: Any, inner: Any) -> RuleInside:
     """Return the user's rule inside the function that a thunk traces, if that is known."""
     if inner is None:
         return RuleInside(thunk)
-    before = _wrapped_in(inner.f)
+    before = variable(inner.f, *_THUNKS.values())
     if before is None:
         return RuleInside(inner)
-    inside = _lifted(_unwrapped(before), _only(int, held_by_jax(inner.f)) or 0)
+    inside = _lifted(_unwrapped(before), variable(inner.f, "num_consts"))
     if inner.transforms:
         inside = inside._replace(rule=(inside.rule, inner.transforms, inner.params))
     return inside
-
-
-def _only(kind: type, held: Sequence[Any]) -> Any:
-    """Return the one object of a class among these, or None."""
-    found = [each for each in held if type(each) is kind]
-    return found[0] if len(found) == 1 else None
-
-
-def _wrapped_in(function: Any) -> Any:
-    """Return the one wrapped function that a function of JAX's holds, or None."""
-    found = [each for each in held_by_jax(function) if is_wrapped_function(each)]
-    return found[0] if len(found) == 1 else None
 
 
 def with_rules(
@@ -386,14 +376,10 @@ class _Dead(NamedTuple):
 
 def _before_dead_code(function: Any) -> _Dead | None:
     """Return the rule that JAX's dead code elimination has put in this function, or None."""
-    rule = _wrapped_in(function)
-    used = next(filter(_are_flags, held_by_jax(function)), None)
-    return None if rule is None or used is None else _Dead(rule, tuple(used))
-
-
-def _are_flags(value: Any) -> bool:
-    listed = isinstance(value, (list, tuple)) and len(value) > 0
-    return listed and all(type(each) is bool for each in value)
+    used = variable(function, "used_outs")
+    return (
+        None if used is None else _Dead(variable(function, *_THUNKS.values(), "bwd"), tuple(used))
+    )
 
 
 def _for_used(rule: Any, used: tuple[bool, ...]) -> Any:
@@ -434,12 +420,12 @@ def _batches(thunk: Any, used: Sequence[bool], has_flags: bool) -> Iterator[Batc
     if isinstance(function, RuleOfOperands):
         yield from _batches(function.rule, used, has_flags)
         return
-    traced = _only(types.FunctionType, held_by_jax(function))
+    traced = variable(function, "fn")
     if (dead := _before_dead_code(traced)) is not None:
         left = iter(used)
         yield from _batches(dead.rule, [use and next(left) for use in dead.used], has_flags)
         return
-    inner = _wrapped_in(traced)
+    inner = variable(traced, "jvp", "fwd")
     if inner is None:
         return
     for (_, arguments), store in zip(inner.transforms, inner.stores, strict=True):
@@ -449,5 +435,5 @@ def _batches(thunk: Any, used: Sequence[bool], has_flags: bool) -> Iterator[Batc
             outs = store.val[len(store.val) - len(used) :]
             name = axis.name if has_name(axis) else None
             yield BatchOfRule(name, axis.size, tuple(ins), tuple(itertools.compress(outs, used)))
-    if (before := _wrapped_in(inner.f)) is not None:
+    if (before := variable(inner.f, *_THUNKS.values())) is not None:
         yield from _batches(before, used, has_flags)
