@@ -17,19 +17,17 @@ import jaxlib
 import numpy as np
 from jax._src import (
     checkify as _checkify,
-    core as core,
+    core as _core,
     tree_util as _tree_util,
     util as _util,
-    xla_bridge as xla_bridge,
 )
 from jax._src.callback import _IOEffect as IO_EFFECT
-from jax._src.compiler import get_compile_options
 from jax._src.debugging import debug_effect as DEBUG_EFFECT
 from jax._src.export import shape_poly as _shape_poly
 from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
 from jax._src.mesh import get_concrete_mesh as get_concrete_mesh
-from jax._src.stages import Compiled as Compiled
+from jax.extend import backend as _backend
 from jax.interpreters import ad as ad, batching as batching, mlir as mlir
 from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh, reshard
 from jaxlib import lapack as _lapack
@@ -50,7 +48,7 @@ __all__ = ["DEBUG_EFFECT", "IO_EFFECT", "context", "ir", "passmanager", "run_pas
 TO_STABLEHLO = "vhlo-legalize-to-stablehlo"
 VHLO_OP = re.compile(rb"\0([a-z0-9_]+_v)(\d{1,4})(?=\0)")  # the string before it ends with NUL too
 
-XlaRuntimeError: type[Exception] = _xla_client.XlaRuntimeError
+XlaRuntimeError: type[Exception] = jax.errors.JaxRuntimeError
 
 
 def fresh_context() -> ir.Context:
@@ -237,7 +235,7 @@ def fields_of_dataclass(kind: type) -> tuple[int, int] | None:
 # What the primitive needs of tracing, lowering and differentiation.
 
 
-def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[core.ShapedArray]:
+def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[jax.core.ShapedArray]:
     """Return result types; inside shard_map they vary over every axis that an input varies over.
 
     Outside, a result has the sharding in its type if that is on the explicit mesh that is set.
@@ -245,10 +243,10 @@ def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[core.Sha
     varying = frozenset().union(*(aval.mat.varying for aval in inputs))
     if not varying:
         return [_lying_as_typed(out) for out in outputs]
-    kind = core.ManualAxisType(varying=varying)
+    kind = jax.sharding.ManualAxisType(varying=varying)
     mesh = inputs[0].sharding.mesh
     return [
-        core.ShapedArray(
+        jax.core.ShapedArray(
             out.shape,
             out.dtype,
             sharding=NamedSharding(mesh, PartitionSpec(*[None] * len(out.shape))),
@@ -258,8 +256,8 @@ def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[core.Sha
     ]
 
 
-def _lying_as_typed(out: Any) -> core.ShapedArray:
-    return core.ShapedArray(out.shape, out.dtype, sharding=_sharding_here(out))
+def _lying_as_typed(out: Any) -> jax.core.ShapedArray:
+    return jax.core.ShapedArray(out.shape, out.dtype, sharding=_sharding_here(out))
 
 
 def _sharding_here(aval: Any) -> Any:
@@ -270,7 +268,7 @@ def _sharding_here(aval: Any) -> Any:
 
 def explicit_axis(args: Sequence[Any], axes: Sequence[int | None]) -> Any:
     """Return the mesh axis, or axes, over which the arguments' types shard the batch dimension."""
-    given = [(core.typeof(x).sharding.spec, axis) for x, axis in zip(args, axes, strict=True)]
+    given = [(jax.typeof(x).sharding.spec, axis) for x, axis in zip(args, axes, strict=True)]
     names = (spec[axis] for spec, axis in given if axis is not None and len(spec) > axis)
     return next((name for name in names if name is not None), None)
 
@@ -318,7 +316,7 @@ def hold_weakly(kind: type) -> None:
 
 def unify_varying(args: Sequence[Any]) -> Sequence[Any]:
     """Cast arguments, inside shard_map, to vary over every axis that any of them varies over."""
-    return core.auto_insert_reshard(*args)
+    return _core.auto_insert_reshard(*args)
 
 
 def emit_call(
@@ -342,7 +340,7 @@ def is_zero(tangent: Any) -> bool:
 
 def zero_tangent(primal: Any) -> Any:
     """Return the symbolic zero tangent of a primal value."""
-    return ad.Zero(core.typeof(primal).to_tangent_aval())
+    return ad.Zero(jax.typeof(primal).to_tangent_aval())
 
 
 def instantiate(cotangent: Any) -> Any:
@@ -357,7 +355,7 @@ def is_undefined_primal(value: Any) -> bool:
 
 def clients() -> list[Any]:
     """Return the PJRT clients of every backend that initialises here."""
-    return list(xla_bridge.backends().values())
+    return list(_backend.backends().values())
 
 
 def symbols_in(avals: Sequence[Any]) -> tuple[str, ...]:
@@ -393,7 +391,7 @@ def callbacks_of(lowered: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 def custom_call_targets(platform: str) -> Collection[str]:
     """Return the custom-call targets registered for a platform, given by XLA's name for it."""
-    backends = xla_bridge.backends()  # what comes with a platform is registered when it starts
+    backends = _backend.backends()  # what comes with a platform is registered when it starts
     return _xla_client.custom_call_targets(platform) if backends else ()
 
 
@@ -425,7 +423,7 @@ def load_code(device: jax.Device, code: bytes) -> Any:
 
 
 def _placement(device: jax.Device) -> tuple[Any, Any]:
-    options = get_compile_options(num_replicas=1, num_partitions=1)
+    options = _backend.get_compile_options(num_replicas=1, num_partitions=1)
     return _xla_client.DeviceList((device,)), options
 
 

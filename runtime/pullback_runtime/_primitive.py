@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
+from jax.extend.core import Primitive
 
 from pullback_runtime import _jax
 from pullback_runtime._arguments import check_sixty_four_bits, convert_weak
@@ -30,7 +31,7 @@ from pullback_runtime._merge_modules import merge
 from pullback_runtime._module import to_bytecode
 from pullback_runtime._signature_check import check_avals
 
-call_module_p = _jax.core.Primitive("call_module")
+call_module_p = Primitive("call_module")
 call_module_p.multiple_results = True
 
 

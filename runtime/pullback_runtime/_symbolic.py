@@ -119,7 +119,7 @@ def signature(described: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
     def avals(pairs: Any) -> tuple[Any, ...]:
         return tuple(
-            _jax.core.ShapedArray(shape(text) if text else (), _avals.dtype_named(name))
+            jax.core.ShapedArray(shape(text) if text else (), _avals.dtype_named(name))
             for name, text in pairs
         )
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax._src import source_info_util as _source_info
+from jax.extend import source_info_util as _source_info
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager

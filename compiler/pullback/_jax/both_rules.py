@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax._src.interpreters import ad as _ad
 from jax.experimental import hijax as _hijax
+from jax.interpreters import ad as _ad
 from jax.tree_util import Partial
 
 from pullback._jax import derivatives

@@ -8,15 +8,16 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import api as _api, custom_derivatives as _custom_derivatives
-from jax._src.interpreters import ad as _ad
+from jax._src import api as _api
+from jax._src.interpreters.ad import CustomVJPException as CustomVJPException
+from jax.interpreters import ad as _ad
 
 from pullback._jax import hijax, jaxprs
 
 
 def is_zero(value: object) -> bool:
     """Return True if a value is a symbolic zero of JAX: a tangent or cotangent known to be zero."""
-    return isinstance(value, (_ad.Zero, _custom_derivatives.SymbolicZero))
+    return isinstance(value, (_ad.Zero, jax.custom_derivatives.SymbolicZero))
 
 
 def zeros_of(aval: Any) -> Any:
@@ -102,7 +103,3 @@ def run_transpose(
 def rules_of(primitive: Any) -> tuple[Any, ...]:
     """Return JAX's JVP rule and transpose rule of a primitive; None for one that it lacks."""
     return _ad.primitive_jvps.get(primitive), _ad.primitive_transposes.get(primitive)
-
-
-CustomVJPException = _ad.CustomVJPException
-"""JAX's error for a `custom_vjp` function differentiated with respect to a value it closes over."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax._src import ad_checkpoint as _ad_checkpoint, core as _core, hijax as _hijax
+from jax._src import core as _core
+from jax.experimental import hijax as _hijax
+from jax.extend.core import primitives as _primitives
 
 from pullback._jax import jaxprs, tracing
 
@@ -72,7 +74,7 @@ def expand(equation: Any) -> Any:
         return prim.expand(*jax.tree.unflatten(prim.in_tree, leaves))
 
     avals = [atom.aval for atom in equation.invars]
-    with _core.eval_context():
+    with jax.core.eval_context():
         return jax.make_jaxpr(expanded)(*tracing.structs(avals))
 
 
@@ -80,7 +82,7 @@ def with_name(equation: Any) -> Any:
     """Replace a `checkpoint_name` in the hijax encoding with JAX's ordinary primitive for it."""
     if jaxprs.name_of(equation) != "call_hi_primitive" or kind_of(equation) not in _NAMES:
         return equation
-    return equation.replace(primitive=_ad_checkpoint.name_p, params=parameters_of(equation))
+    return equation.replace(primitive=_primitives.name_p, params=parameters_of(equation))
 
 
 _NAMES = ("CheckpointName", "CheckpointNameFwd")

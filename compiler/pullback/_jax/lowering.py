@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax._src import config as _config, core as _core, xla_bridge as _bridge
+from jax._src import config as _config, core as _core
 from jax._src.interpreters import mlir as _mlir
+from jax.extend import backend as _backend_of_jax
 
 from pullback._jax import (
     dimensions as _dimensions,
@@ -118,6 +119,6 @@ def _backend(platform: str) -> Any:
     Lowerings of some primitives ask for it.
     """
     try:
-        return _bridge.get_backend(platform)
+        return _backend_of_jax.get_backend(platform)
     except RuntimeError:
-        return _bridge.get_backend()
+        return _backend_of_jax.get_backend()

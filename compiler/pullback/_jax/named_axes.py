@@ -9,7 +9,6 @@ from typing import Any
 import jax
 from jax._src import config as _config, core as _core, sharding_impls as _sharding_impls
 from jax._src.interpreters import batching as _batching
-from jax._src.lax import parallel as _parallel
 
 from pullback._jax.reflect import has_name, is_wrapped_function, variable
 from pullback._jax.user_rules import RuleOfOperands, in_layer
@@ -112,7 +111,7 @@ def of_terms(aval: Any) -> tuple[str, ...]:
 def axes_of_vmaps(equation: Any) -> list[str]:
     """Return the names of the vmapped axes, not axes of a mesh, that an equation works along."""
     axes = axes_of(equation)
-    if equation.primitive is _parallel.ppermute_p:  # has no effect
+    if equation.primitive is jax.lax.ppermute_p:  # has no effect
         axes |= set(equation.params["axis_name"])
     return sorted(map(str, axes - set(equation.ctx.cur_abstract_mesh.manual_axes)))
 

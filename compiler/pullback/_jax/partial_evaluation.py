@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax._src import core
+import jax
 from jax._src.interpreters import partial_eval as pe
 
 Params = dict[str, Any]
@@ -47,7 +47,7 @@ def install(primitive: Any, split: Split) -> None:
             return list(trace.default_process_primitive(primitive, tracers, params))
         ahead, rest, late = halves
         known = [tracer.pval.get_known() for tracer in tracers if tracer.is_known()]
-        types = tuple(map(core.typeof, known))
+        types = tuple(map(jax.typeof, known))
         found = iter(primitive.bind_with_trace(trace.parent_trace, known, types, ahead))
         later = iter(trace.default_process_primitive(primitive, tracers, rest))
         return [next(later if flag else found) for flag in late]

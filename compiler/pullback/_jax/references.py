@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 from jax._src import core as _core
-from jax._src.state import AbstractRef, ReadEffect, RefEffect, discharge as _discharge
+from jax._src.state import ReadEffect, RefEffect, discharge as _discharge
+from jax.extend import core as _extend_core
 
 from pullback._jax import jaxprs
 
@@ -67,7 +69,7 @@ def are_used(equation: Any) -> bool:
 
 def is_one(value: Any) -> bool:
     """Return True if a value is a mutable array."""
-    return isinstance(value, _core.Ref) or _is_one(getattr(value, "aval", None))
+    return isinstance(value, jax.Ref) or _is_one(getattr(value, "aval", None))
 
 
 def are_taken(jaxpr: Any) -> bool:
@@ -91,7 +93,7 @@ def discharged(closed: Any) -> Any:
 
 
 def _is_one(aval: Any) -> bool:
-    return isinstance(aval, AbstractRef)
+    return isinstance(aval, jax.ref.AbstractRef)
 
 
 # ------------------------------------------------------------- equations that pass through
@@ -104,7 +106,7 @@ class _Kept:
         self.equation = equation
 
 
-_passing = _core.Primitive("pullback.passing")
+_passing = _extend_core.Primitive("pullback.passing")
 _passing.multiple_results = True
 _passing.def_effectful_abstract_eval(
     lambda *_, kept: ([var.aval for var in kept.equation.outvars], kept.equation.effects)

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax._src import core as _core, linear_util as _linear_util, util as _util
+from jax.extend import core as _extend_core, linear_util as _public_linear_util
 
 
 def functions_of(value: Any) -> Sequence[Any]:
@@ -44,13 +45,13 @@ def stays_as_it_is(value: Any) -> bool:
 _OF_NO_USER = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "ml_dtypes", "pullback"}
 
 
-BY_VALUE = frozenset({_core.ShapedArray, jax.tree_util.PyTreeDef})
+BY_VALUE = frozenset({jax.core.ShapedArray, jax.tree_util.PyTreeDef})
 """Classes of JAX whose objects hold no functions, and are equal if they say the same."""
 
 
 def is_debug_info(value: object) -> bool:
     """Return True if this is a function's `DebugInfo`, which JAX uses in messages."""
-    return isinstance(value, _linear_util.DebugInfo)
+    return isinstance(value, _extend_core.DebugInfo)
 
 
 def names_in_debug_info(info: Any) -> tuple[Any, ...]:
@@ -63,7 +64,7 @@ def names_in_debug_info(info: Any) -> tuple[Any, ...]:
 
 def is_wrapped_function(value: object) -> bool:
     """Return True if this is JAX's `WrappedFun`: a function and transformations to apply to it."""
-    return isinstance(value, _linear_util.WrappedFun)
+    return isinstance(value, _public_linear_util.WrappedFun)
 
 
 def opened(value: Any) -> tuple[str, tuple[Any, ...]] | None:

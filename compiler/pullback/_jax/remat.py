@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax._src import core as _core, effects as _effects
+from jax._src import effects as _effects
 from jax._src.interpreters import partial_eval as _pe
 
 from pullback._jax import func, hijax, ir, jaxprs, tracing
@@ -104,10 +104,10 @@ def with_saved(jaxpr: Any, policy: Policy) -> Any:
     equations = []
     for equation in map(hijax.with_name, jaxprs.opened(jaxpr).eqns):
         name = jaxprs.name_of(equation)
-        found = _pe.Recompute if name == jaxprs.JITTED else _asked(policy, equation)
+        found = jax.ad_checkpoint.Recompute if name == jaxprs.JITTED else _asked(policy, equation)
         if name in _REACHED:
             equation = jaxprs.with_bodies(equation, functools.partial(_reached, policy=policy))
-        if found is _pe.Recompute:
+        if found is jax.ad_checkpoint.Recompute:
             equations.append(equation)
         else:
             equations += _with_marks(equation, _destination(equation, found))
@@ -121,7 +121,7 @@ def _asked(policy: Policy, equation: Any) -> Any:
 
 def _destination(equation: Any, found: Any) -> str | None:
     """Return the memory that a policy offloads to; None if it saves values where they are."""
-    if not isinstance(found, _pe.Offloadable):
+    if not isinstance(found, jax.ad_checkpoint.Offloadable):
         return None
     if (found.src, found.dst) != ("device", "pinned_host"):
         raise UnknownMemoryError(equation, found.src, found.dst)
@@ -151,5 +151,5 @@ def _with_marks(equation: Any, memory: str | None) -> list[Any]:
 
 @functools.lru_cache(maxsize=256)
 def _identity(aval: Any) -> Any:
-    with _core.eval_context():
+    with jax.core.eval_context():
         return jax.make_jaxpr(lambda x: x)(*tracing.structs([aval]))

@@ -13,10 +13,11 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
-from jax._src import core as _core, dtypes as _dtypes
+from jax._src import dtypes as _dtypes
 from jax._src.interpreters import mlir as _mlir
-from jax._src.lax.control_flow.loops import scan_p
+from jax.extend.core import primitives as _primitives
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as _hlo
 
@@ -24,7 +25,7 @@ from jaxlib.mlir.dialects import stablehlo as _hlo
 def _lower(context: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Lower a scan, and return the values of its results."""
     if not _is_plain(context, params):
-        return _mlir._lowerings[scan_p].rule(context, *operands, **params)
+        return _mlir._lowerings[jax.lax.scan_p].rule(context, *operands, **params)
     constants, carry = _counts(params)
     avals = context.avals_in[constants + carry :]
     fixed, given, rows = _split(operands, [constants, carry, len(avals)])
@@ -56,7 +57,7 @@ def _lower(context: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     return _split(loop.results, [len(rows) + constants + 1, carry + len(ys)])[1]
 
 
-OVERRIDES = ((scan_p, _lower),)
+OVERRIDES = ((jax.lax.scan_p, _lower),)
 """Lowering rules to use instead of JAX's."""
 
 
@@ -74,9 +75,9 @@ def _is_plain(context: Any, params: dict[str, Any]) -> bool:
 def _is_array(aval: Any) -> bool:
     """Return True if a value is a plain array, in device memory and on no mesh."""
     return (
-        type(aval) is _core.ShapedArray
-        and aval.memory_space == _core.MemorySpace.Device
-        and not _dtypes.issubdtype(aval.dtype, _dtypes.extended)
+        type(aval) is jax.core.ShapedArray
+        and aval.memory_space == jax.memory.Space.Device
+        and not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
         and aval.sharding.mesh.empty
         and not aval.mat.varying
     )
@@ -123,7 +124,7 @@ def _update(aval: Any, stack: Any, v: Any, place: Any, context: Any) -> Any:
 
 def _call(context: Any, jaxpr: Any, operands: Sequence[Any]) -> list[Any]:
     """Emit a call of the body, lowered to a function of its own, and return its results."""
-    call = _core.closed_call_p
+    call = _primitives.closed_call_p
     inside = context.replace(
         primitive=call,
         avals_in=jaxpr.in_avals,

@@ -17,6 +17,7 @@ from jax._src import (
     util as _util,
 )
 from jax._src.interpreters import partial_eval as _pe
+from jax.extend import core as _extend_core
 from jax.sharding import (
     AbstractMesh,
     AxisType,
@@ -33,17 +34,17 @@ from pullback.errors import LeakedValueError
 
 def is_tracer(value: object) -> bool:
     """Return True if a value is a tracer, of a live trace or one that has ended."""
-    return isinstance(value, _core.Tracer)
+    return isinstance(value, jax.core.Tracer)
 
 
 def is_variable(value: object) -> bool:
     """Return True if a value is a variable of a jaxpr, or a tracer."""
-    return isinstance(value, (_core.Var, _core.Tracer))
+    return isinstance(value, (_extend_core.Var, jax.core.Tracer))
 
 
 def is_dead_tracer(value: object) -> bool:
     """Return True if a value is a tracer while no trace is live: its trace has ended."""
-    return isinstance(value, _core.Tracer) and _core.trace_ctx.trace is _core.eval_trace
+    return isinstance(value, jax.core.Tracer) and _core.trace_ctx.trace is _core.eval_trace
 
 
 def is_going_on(tracer: Any) -> bool:
@@ -54,7 +55,7 @@ def is_going_on(tracer: Any) -> bool:
 def name_of(tracer: Any) -> Any:
     """Return what identifies a tracer: its variable in a jaxpr if it has one, else its id."""
     variable = getattr(tracer, "val", None)
-    return variable if isinstance(variable, _core.Var) else id(tracer)
+    return variable if isinstance(variable, _extend_core.Var) else id(tracer)
 
 
 def lifted_tracers(traced: Any) -> list[Any]:
@@ -318,7 +319,7 @@ def whole_tracebacks() -> contextlib.AbstractContextManager[Any]:
 
 def apply(closed: Any, operands: Sequence[Any]) -> list[Any]:
     """Evaluate a closed jaxpr in the current trace."""
-    return _core.eval_jaxpr(jaxprs.opened(closed), closed.consts, *operands)
+    return jax.core.eval_jaxpr(jaxprs.opened(closed), closed.consts, *operands)
 
 
 def traced(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -332,7 +333,7 @@ def traced(function: Callable[..., Any], *arguments: Any) -> Any:
     def flat(*values: Any) -> list[Any]:
         return jax.tree.leaves(function(*jax.tree.unflatten(tree, values)))
 
-    info = _linear_util.DebugInfo("jit", function.__qualname__, None, None)
+    info = _extend_core.DebugInfo("jit", function.__qualname__, None, None)
     wrapped = _linear_util.wrap_init(flat, debug_info=info)
     jaxpr, _, constants = _pe.trace_to_jaxpr_dynamic(
         wrapped, [*map(_core.shaped_abstractify, structs)]
@@ -347,10 +348,10 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
     line of the Python code that runs: that of a user's rule.
     """
     if not own_lines:
-        return _core.jaxpr_as_fun(closed)
+        return _extend_core.jaxpr_as_fun(closed)
     jaxpr = jaxprs.opened(closed)
     jaxpr = jaxprs.with_like_equations(jaxpr, list(map(_with_own_lines, jaxpr.eqns)))
-    return functools.partial(_core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
+    return functools.partial(jax.core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
 
 
 def _with_own_lines(equation: Any) -> Any:

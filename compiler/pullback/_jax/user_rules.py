@@ -15,7 +15,7 @@ from jax._src import custom_derivatives as _custom_derivatives, linear_util as _
 from jax._src.interpreters import batching as _batching
 
 from pullback._jax import derivatives, hijax, jaxprs, source_info, tracing
-from pullback._jax.reflect import has_name, is_of_a_user, is_wrapped_function, variable
+from pullback._jax.reflect import has_name, is_wrapped_function, variable
 
 
 def rule_functions(equation: Any) -> tuple[Any, ...] | None:
