@@ -28,7 +28,17 @@ from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
 from jax._src.mesh import get_concrete_mesh as get_concrete_mesh
 from jax.extend import backend as _backend
-from jax.interpreters import ad as ad, batching as batching, mlir as mlir
+from jax.interpreters import ad as _ad, mlir as _mlir
+from jax.interpreters.ad import (
+    primitive_jvps as primitive_jvps,
+    primitive_transposes as primitive_transposes,
+)
+from jax.interpreters.batching import primitive_batchers as primitive_batchers
+from jax.interpreters.mlir import (
+    ir_constant as ir_constant,
+    make_ir_context as make_ir_context,
+    register_lowering as register_lowering,
+)
 from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh, reshard
 from jaxlib import lapack as _lapack
 from jaxlib.mlir import ir as ir, passmanager as passmanager
@@ -58,7 +68,7 @@ def fresh_context() -> ir.Context:
     VHLO, which may make some, loads it.
     """
     _register_passes()
-    context: ir.Context = getattr(_private_mlir, "_create_ir_context", mlir.make_ir_context)()
+    context: ir.Context = getattr(_private_mlir, "_create_ir_context", make_ir_context)()
     legalize = passmanager.PassManager.parse(f"builtin.module({TO_STABLEHLO})", context=context)
     legalize.run(ir.Module.parse("", context).operation)
     return context
@@ -323,7 +333,7 @@ def emit_call(
     rule_context: Any, entry: str, args: Sequence[ir.Value], outputs: Sequence[Any]
 ) -> Sequence[ir.Value]:
     """Emit a func.call of `entry` where JAX is lowering, with the shardings of `outputs`."""
-    kinds = [mlir.aval_to_ir_type(rule_context.module_context, a) for a in rule_context.avals_out]
+    kinds = [_mlir.aval_to_ir_type(rule_context.module_context, a) for a in rule_context.avals_out]
     call = func.CallOp(kinds, ir.FlatSymbolRefAttr.get(entry), list(args))
     return [
         _private_mlir.lower_with_sharding_in_types(rule_context, result, aval)
@@ -335,22 +345,22 @@ def emit_call(
 
 def is_zero(tangent: Any) -> bool:
     """Return True if a tangent is a symbolic zero."""
-    return type(tangent) is ad.Zero
+    return type(tangent) is _ad.Zero
 
 
 def zero_tangent(primal: Any) -> Any:
     """Return the symbolic zero tangent of a primal value."""
-    return ad.Zero(jax.typeof(primal).to_tangent_aval())
+    return _ad.Zero(jax.typeof(primal).to_tangent_aval())
 
 
 def instantiate(cotangent: Any) -> Any:
     """Return a cotangent as an array, also if it is a symbolic zero."""
-    return ad.instantiate_zeros(cotangent)
+    return _ad.instantiate_zeros(cotangent)
 
 
 def is_undefined_primal(value: Any) -> bool:
     """Return True if transposition is with respect to this argument."""
-    return ad.is_undefined_primal(value)
+    return _ad.is_undefined_primal(value)
 
 
 def clients() -> list[Any]:
@@ -361,6 +371,13 @@ def clients() -> list[Any]:
 def symbols_in(avals: Sequence[Any]) -> tuple[str, ...]:
     """Return the symbolic dimensions in types, in the order in which functions take their sizes."""
     return tuple(_shape_poly.all_dim_vars(avals))
+
+
+def constraints_in(avals: Sequence[Any]) -> list[str]:
+    """Return the user's constraints on the symbolic dimensions in types, such as `b >= 2`."""
+    sizes = (size for aval in avals for size in aval.shape)
+    scope = next((size.scope for size in sizes if not isinstance(size, int)), None)
+    return [] if scope is None else [each.debug_str for each in scope._explicit_constraints]
 
 
 def sizes_of_symbols(
@@ -380,7 +397,7 @@ def sizes_of_symbols(
 
 def element_type(dtype: Any) -> ir.Type:
     """Return the MLIR element type of a NumPy dtype, in the current context."""
-    return mlir.dtype_to_ir_type(dtype)
+    return _mlir.dtype_to_ir_type(dtype)
 
 
 def callbacks_of(lowered: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

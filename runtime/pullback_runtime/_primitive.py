@@ -152,10 +152,10 @@ def _for_platform(handle: ModuleHandle, platform: str | None) -> ModuleHandle:
     return found
 
 
-_jax.mlir.register_lowering(call_module_p, _lower)
+_jax.register_lowering(call_module_p, _lower)
 for _platform in INSTALL:
     _lower_there = functools.partial(_lower, platform=_platform)
-    _jax.mlir.register_lowering(call_module_p, _lower_there, platform=_platform)
+    _jax.register_lowering(call_module_p, _lower_there, platform=_platform)
 
 
 # Transformations.
@@ -308,6 +308,6 @@ _FAILED_CHECK = "FailedCheckError"
 """The error of `checkify.check`, which no module contains: JAX refuses to lower it alone."""
 
 _jax.tell_of_checks(call_module_p, _check)
-_jax.ad.primitive_jvps[call_module_p] = _jvp
-_jax.ad.primitive_transposes[call_module_p] = _transpose
-_jax.batching.primitive_batchers[call_module_p] = _batch
+_jax.primitive_jvps[call_module_p] = _jvp
+_jax.primitive_transposes[call_module_p] = _transpose
+_jax.primitive_batchers[call_module_p] = _batch

@@ -79,7 +79,7 @@ def make_plain(module: ir.Module, data: Mapping[str, Any]) -> None:
     for name, op in constants(module) if data else ():
         array = as_array(by_name(data, name), op)
         with ir.Location.unknown(module.context), ir.InsertionPoint(op):
-            replace(op, _jax.mlir.ir_constant(array))
+            replace(op, _jax.ir_constant(array))
 
 
 def by_name(data: Mapping[str, Any], name: str) -> Any:

@@ -55,7 +55,7 @@ def main() -> None:
 
 def _quiet_context() -> ir.Context:
     """Return a context without threads, because threads do not survive a fork."""
-    context = _jax.mlir.make_ir_context()
+    context = _jax.make_ir_context()
     context.enable_multithreading(False)
     return context
 

@@ -81,7 +81,7 @@ def describe(exported: Any) -> dict[str, Any]:
     return {
         "in_avals": list(map(_describe_aval, exported.in_avals)),
         "out_avals": list(map(_describe_aval, exported.out_avals)),
-        "constraints": constraints_of(exported.in_avals),
+        "constraints": _jax.constraints_in(exported.in_avals),
         "kept": list(exported.module_kept_var_idx),
         "calling_convention": exported.calling_convention_version,
         "dimension_arguments": bool(exported.uses_global_constants),
@@ -91,13 +91,6 @@ def describe(exported: Any) -> dict[str, Any]:
 def _describe_aval(aval: Any) -> list[str]:
     name, shape = _avals.describe(aval)
     return [name, ", ".join(map(str, shape))]
-
-
-def constraints_of(avals: Sequence[Any]) -> list[str]:
-    """Return the user's constraints on the dimensions, such as `b >= 2`."""
-    sizes = (size for aval in avals for size in aval.shape)
-    scope = next((size.scope for size in sizes if not isinstance(size, int)), None)
-    return [] if scope is None else [c.debug_str for c in scope._explicit_constraints]
 
 
 @contextlib.contextmanager

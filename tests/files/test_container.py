@@ -66,7 +66,7 @@ def test_the_digest_may_lie_across_rows():
 
 def test_other_tools_read_the_file(saved):
     """The digest must not stop StableHLO's own reader, nor XLA."""
-    context = _jax.mlir.make_ir_context()
+    context = _jax.make_ir_context()
     with context, ir.Location.unknown(context):
         module = _jax.stablehlo.deserialize_portable_artifact(context, saved)
     assert "stablehlo.composite" in str(module)

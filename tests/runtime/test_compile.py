@@ -552,7 +552,7 @@ def test_what_a_large_module_holds_does_not_stay_in_the_shared_context(monkeypat
         module = _jax.ir.Module.parse(TEXT.replace("2xf32", f"{values.size}xf32"))
         (subtract, _) = module.body.operations[0].regions[0].blocks[0].operations
         with _jax.ir.InsertionPoint(subtract):
-            constant = _jax.mlir.ir_constant(values)
+            constant = _jax.ir_constant(values)
         subtract.operation.operands[1].replace_all_uses_with(constant)
         content = _module.to_bytecode(module)
     monkeypatch.setattr(_module, "_jax", types.SimpleNamespace(**vars(_jax) | {"context": None}))

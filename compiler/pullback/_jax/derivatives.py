@@ -26,15 +26,15 @@ def zeros_of(aval: Any) -> Any:
 
 
 def _marker(name: str) -> Any:
-    """Return the marker class that JAX has under this name, or make one like JAX 0.12's."""
+    """Make a marker class like JAX 0.12's."""
     made = dataclasses.make_dataclass(name, (), frozen=True, slots=True)
-    return getattr(_api, name, None) or jax.tree_util.register_dataclass(made)
+    return jax.tree_util.register_dataclass(made)
 
 
-NotNeeded = _marker("NotNeeded")
+NotNeeded = getattr(_api, "NotNeeded", None) or _marker("NotNeeded")
 """Stands for an argument that a map of cotangents does not need."""
 
-NotSaveable = _marker("NotSaveable")
+NotSaveable = getattr(_api, "NotSaveable", None) or _marker("NotSaveable")
 """Stands for an argument that a map of cotangents needs, and was told not to save."""
 
 

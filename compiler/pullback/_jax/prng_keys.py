@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax._src import core as _core, lax as _lax
+from jax._src import core as _core
+from jax._src.lax import lax as _lax
 
 from pullback._jax import tracing
 from pullback_runtime._avals import is_key, physical
@@ -33,4 +34,4 @@ def logical(value: Any, aval: Any) -> Any:
 
 def _weaken(value: Any) -> Any:
     """Make the type of an array weak, as that of a Python number: other types take precedence."""
-    return _lax.lax._convert_element_type(value, value.dtype, weak_type=True)
+    return _lax._convert_element_type(value, value.dtype, weak_type=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax import ad_checkpoint as _ad_checkpoint
 from jax._src import effects as _effects
 from jax._src.interpreters import partial_eval as _pe
 
@@ -104,10 +105,10 @@ def with_saved(jaxpr: Any, policy: Policy) -> Any:
     equations = []
     for equation in map(hijax.with_name, jaxprs.opened(jaxpr).eqns):
         name = jaxprs.name_of(equation)
-        found = jax.ad_checkpoint.Recompute if name == jaxprs.JITTED else _asked(policy, equation)
+        found = _ad_checkpoint.Recompute if name == jaxprs.JITTED else _asked(policy, equation)
         if name in _REACHED:
             equation = jaxprs.with_bodies(equation, functools.partial(_reached, policy=policy))
-        if found is jax.ad_checkpoint.Recompute:
+        if found is _ad_checkpoint.Recompute:
             equations.append(equation)
         else:
             equations += _with_marks(equation, _destination(equation, found))
@@ -121,7 +122,7 @@ def _asked(policy: Policy, equation: Any) -> Any:
 
 def _destination(equation: Any, found: Any) -> str | None:
     """Return the memory that a policy offloads to; None if it saves values where they are."""
-    if not isinstance(found, jax.ad_checkpoint.Offloadable):
+    if not isinstance(found, _ad_checkpoint.Offloadable):
         return None
     if (found.src, found.dst) != ("device", "pinned_host"):
         raise UnknownMemoryError(equation, found.src, found.dst)

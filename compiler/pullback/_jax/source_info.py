@@ -28,7 +28,7 @@ def function_name(jaxpr: Any) -> str:
 def is_of_user(closed: Any) -> bool:
     """Return True if the only equation of a closed jaxpr may call a function that a user wrote."""
     params = jaxprs.opened(closed).eqns[0].params
-    body = params.get("call_jaxpr", params.get("callee"))
+    body = jaxprs.called_function(jaxprs.opened(closed).eqns[0])
     if "const_lengths" in params:  # a custom_linear_solve
         body = params["jaxprs"].matvec
     if (prim := hijax.mapped(params.get("_prim"))) is not None:

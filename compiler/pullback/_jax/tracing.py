@@ -18,6 +18,7 @@ from jax._src import (
 )
 from jax._src.interpreters import partial_eval as _pe
 from jax.extend import core as _extend_core
+from jax.extend.source_info_util import SourceInfo
 from jax.sharding import (
     AbstractMesh,
     AxisType,
@@ -232,9 +233,9 @@ class Settings:
     def _with_64_bits(self) -> Settings:
         values = dict(self.values)
         allowed = values[_config.explicit_x64_dtypes] == _config.ExplicitX64Mode.ALLOW
-        if values[_config.enable_x64] or allowed:
+        if values[jax.enable_x64] or allowed:
             return self
-        wide = tuple((values | {_config.enable_x64: True}).items())
+        wide = tuple((values | {jax.enable_x64: True}).items())
         return dataclasses.replace(self, values=wide)
 
     @contextlib.contextmanager
@@ -270,7 +271,7 @@ def _settings(names: tuple[str, ...]) -> list[Any]:
     """
     known = {**vars(_config), **_config.config_states}
     chosen = (known[name] for name in names if name in known and name not in _ELSEWHERE)
-    return [_config.default_prng_impl, *chosen]
+    return [jax.default_prng_impl, *chosen]
 
 
 _OF_USERS = "user_context"  # the one name of all that users make
@@ -377,7 +378,7 @@ def _with_own_lines(equation: Any) -> Any:
 def _no_line() -> Iterator[None]:
     """Run the body without a source line set: equations get that of the Python code that runs."""
     here = _source_info._source_info_context
-    outer, here.context = here.context, _source_info.SourceInfo(None, here.context.name_stack)
+    outer, here.context = here.context, SourceInfo(None, here.context.name_stack)
     try:
         yield
     finally:

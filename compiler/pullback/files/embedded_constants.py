@@ -210,7 +210,7 @@ def _equal(value: Any, other: Any) -> bool:
 
 def _constant(value: Any, stub: Stub | None) -> ir.Value:
     if stub is None:
-        return runtime_jax.mlir.ir_constant(np.asarray(value))
+        return runtime_jax.ir_constant(np.asarray(value))
     constant = _constants.parse_constant(stub.text)
     ir.InsertionPoint.current.insert(constant)
     return constant.results[0]

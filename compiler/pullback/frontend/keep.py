@@ -28,6 +28,7 @@ from pullback._jax import (
     tracing,
     user_rules,
 )
+from pullback._jax.reads import parameter
 from pullback._jax.tangent_types import check_tangents, is_inexact
 from pullback.errors import PullbackError
 from pullback.frontend import link, nested_programs
@@ -129,9 +130,9 @@ class Keeper:
         self.rules.environment = self.rules.environment.on_mesh(mesh)
 
     def _other_equation(self, equation: Any, debug_info: Any) -> Any:
-        name, params = jaxprs.name_of(equation), equation.params
+        name = jaxprs.name_of(equation)
         if name == "sharding_constraint":
-            self._use_mesh(getattr(params["sharding"], "mesh", None))
+            self._use_mesh(getattr(parameter(equation, "sharding"), "mesh", None))
         if name == BATCHED_BY_JAX:
             self._note(has_batching_rules=True)
         if name == CHECK:
@@ -145,7 +146,7 @@ class Keeper:
         )
 
     def _manual(self, equation: Any, _: Any) -> Any:
-        self._use_mesh(equation.params["mesh"])
+        self._use_mesh(parameter(equation, "mesh"))
         with self.rules.inside(equation):
             return self._inside(equation)
 
@@ -153,14 +154,14 @@ class Keeper:
         return primitives.as_module_call(equation, nested_programs.merger(equation, self.rules))
 
     def _exported(self, equation: Any, debug_info: Any) -> Any:
-        if any(map(is_symbolic, equation.params["exported"].in_avals)):
+        if any(map(is_symbolic, parameter(equation, "exported").in_avals)):
             raise _symbolic_call(self.rules.place)
         return self._primitive(equation, debug_info)
 
     def _custom(self, equation: Any, debug_info: Any) -> Any:
         """Keep a call of a function with rules, or of a linear map with a transpose."""
-        params, op = equation.params, f"pullback.{jaxprs.name_of(equation)}"
-        decomposition = self.keep(jaxprs.close(params.get("call_jaxpr", params.get("callee"))))
+        op = f"pullback.{jaxprs.name_of(equation)}"
+        decomposition = self.keep(jaxprs.close(jaxprs.called_function(equation)))
         return self._composite(
             equation, self.rules.register(op, equation, debug_info, decomposition)
         )

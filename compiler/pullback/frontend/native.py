@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from pullback._jax import jaxprs
+from pullback._jax.reads import parameter
 from pullback._jax.tangent_types import is_inexact
 from pullback.frontend.lowered_ops import Surroundings, ops_of
 
@@ -155,7 +156,7 @@ def _is_plain_transform(equation: Any) -> bool:
 
     Of several real dimensions, some platforms transform one after the other, or symmetrize.
     """
-    return len(equation.params["fft_lengths"]) <= 1 or all(map(_is_complex, _dtypes(equation)))
+    return len(parameter(equation, "fft_lengths")) <= 1 or all(map(_is_complex, _dtypes(equation)))
 
 
 def _leaves_a_sum(equation: Any) -> bool:
@@ -165,7 +166,7 @@ def _leaves_a_sum(equation: Any) -> bool:
 
 
 ONLY: dict[str, Callable[[Any], bool]] = {
-    "tanh": lambda equation: equation.params["accuracy"] is not jax.lax.AccuracyMode.HIGHEST,
+    "tanh": lambda equation: parameter(equation, "accuracy") is not jax.lax.AccuracyMode.HIGHEST,
     "pow": lambda equation: jnp.issubdtype(equation.invars[1].aval.dtype, jnp.floating),
     "fft": _is_plain_transform,
     "reshard": _leaves_a_sum,

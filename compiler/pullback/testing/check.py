@@ -390,7 +390,7 @@ def _subject(
 
 def _function_name(rule: KeptCall) -> str:
     """Return the name that the function of a call has in Python, or of the composite that it is."""
-    body = _call(rule).params.get("call_jaxpr")
+    body = jaxprs.called_function(_call(rule))
     return "" if body is None else jaxprs.opened(body).debug_info.func_name
 
 
@@ -421,8 +421,7 @@ def _written(origin: RuleInModule, rule: KeptCall) -> str:
 
 def _names(rule: KeptCall) -> tuple[str, ...]:
     """Return the names of a call's operands: those in its function, or in its forward rule."""
-    params, count = _call(rule).params, len(rule.call.in_avals)
-    body = params.get("call_jaxpr", params.get("callee"))
+    body, count = jaxprs.called_function(_call(rule)), len(rule.call.in_avals)
     names = jaxprs.opened(body).debug_info.arg_names if body is not None else None
     if (names is None or len(names) != count) and rule.op == "pullback.custom_vjp_call":
         codes = [function.__code__ for function in user_rules_of(rule)[:1]]

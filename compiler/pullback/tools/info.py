@@ -20,7 +20,8 @@ from pullback.program.derivation import result_paths
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import is_text, standard_input
 from pullback.tools.targets import naming
-from pullback_runtime import _artifact, _container, _entries, _meshes, _symbolic
+from pullback_runtime import _artifact, _container, _entries, _meshes
+from pullback_runtime._jax import constraints_in
 
 
 def info(file: str, entry: str | None, allow_custom_calls: tuple[str, ...], as_json: bool) -> None:
@@ -49,7 +50,7 @@ def facts(content: Any, program: Program | SymbolicProgram, entry: str) -> dict[
     found = {**_file(content, entry), "platforms": list(program.platforms)}
     if isinstance(program, SymbolicProgram):
         found["symbols"] = [*program.symbols]
-        found["constraints"] = [*_symbolic.constraints_of(program.in_avals)]
+        found["constraints"] = [*constraints_in(program.in_avals)]
     elif program._environment.axes:
         found["mesh"] = dict(program._environment.axes)
     if len(program.entries) > 1:

@@ -290,7 +290,7 @@ def _for_platform(module: ir.Module, number: int) -> ir.Module:
     function = ir.SymbolTable(copy.operation)["main"]
     block = function.regions[0].blocks[0]
     with ir.Location.unknown(copy.context), ir.InsertionPoint.at_block_begin(block):
-        index = runtime_jax.mlir.ir_constant(np.int32(number))
+        index = runtime_jax.ir_constant(np.int32(number))
         block.arguments[0].replace_all_uses_with(index)
         drop_arguments(function, [block.arguments[0]])
     return copy

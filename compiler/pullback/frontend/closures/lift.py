@@ -19,6 +19,7 @@ from typing import Any
 import jax
 
 from pullback._jax import call_operands, derivatives, jaxprs, tracing, user_rules
+from pullback._jax.reads import parameter
 from pullback.frontend.closures.supply import CALLS, Supply
 from pullback.frontend.hoist_constants import BODIES
 from pullback.frontend.native import RECURSED
@@ -121,7 +122,7 @@ def of_operands(equation: Any, meanings: Meanings | None = None) -> Any:
     leading = dict(enumerate(equation.invars[: inside.closed_over]))
     positions = _meanings(leading, meanings or {})
     known = {name: position for position, names in positions.items() for name in names}
-    added = [atom.aval for atom in equation.invars[: equation.params["num_consts"]]]
+    added = [atom.aval for atom in equation.invars[: parameter(equation, "num_consts")]]
 
     def made(kind: Any) -> Any:
         return lambda rule: kind(rule, added, inside.closed_over, known)

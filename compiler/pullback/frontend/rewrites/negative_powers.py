@@ -14,6 +14,7 @@ import jax
 from jax import lax
 
 from pullback._jax import equations_as_calls, jaxprs
+from pullback._jax.reads import parameter
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -31,9 +32,11 @@ def _reciprocal_power_jvp(n: int, primals: Any, tangents: Any) -> Any:
 
 
 def is_negative_power(equation: Any) -> bool:
-    return jaxprs.name_of(equation) == "integer_pow" and equation.params["y"] < 0
+    return jaxprs.name_of(equation) == "integer_pow" and parameter(equation, "y") < 0
 
 
 def with_a_rule(equation: Any, debug_info: Any) -> Any:
     """Replace the equation of a negative power with a call of `reciprocal_power`."""
-    return equations_as_calls.as_call(equation, reciprocal_power, debug_info, -equation.params["y"])
+    return equations_as_calls.as_call(
+        equation, reciprocal_power, debug_info, -parameter(equation, "y")
+    )

@@ -15,6 +15,7 @@ import jax
 from jax import lax
 
 from pullback._jax import jaxprs, tracing
+from pullback._jax.reads import parameter
 from pullback.ir import locations
 from pullback.rules.associative import is_associative, not_associative
 
@@ -22,11 +23,12 @@ from pullback.rules.associative import is_associative, not_associative
 def as_fold(call: Any) -> Callable[..., list[jax.Array]]:
     """Return the one equation of `call` as a tree reduction that takes the initial values last."""
     (equation,) = call.eqns
-    body = tracing.equations_to_function(jaxprs.close(equation.params["jaxpr"]))
+    body = tracing.equations_to_function(jaxprs.close(parameter(equation, "jaxpr")))
     count = len(equation.outvars)
     if not is_associative(jax.vmap(body), [var.aval.dtype for var in equation.outvars]):
         raise not_associative("lax.reduce", locations.of_equation(equation))
-    dimensions = tuple(sorted(equation.params["dimensions"]))  # a set: elements are in index order
+    # A set: elements are reduced in the order of their indices.
+    dimensions = tuple(sorted(parameter(equation, "dimensions")))
 
     def fold(*operands: jax.Array) -> list[jax.Array]:
         xs = [_reduced_first(x, dimensions) for x in operands[:count]]

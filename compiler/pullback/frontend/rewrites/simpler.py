@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from pullback._jax import equations_as_calls, hijax, jaxprs, tracing
+from pullback._jax.reads import parameter
 from pullback.frontend.rewrites import pallas_kernels
 
 
@@ -35,7 +36,7 @@ def _without_unused_aux(equation: Any, jaxpr: Any) -> Any:
     JAX solves for a tangent with the same function, and leaves the auxiliary results there. They
     need not be linear in the right-hand side, and JAX's transpose rule takes no cotangents of them.
     """
-    functions = equation.params["jaxprs"]
+    functions = parameter(equation, "jaxprs")
     count = len(functions.matvec.out_avals)
     aux = set(equation.outvars[count:])
     if not aux or not aux.isdisjoint(_used_in(jaxpr)):
@@ -63,7 +64,7 @@ def _interpreted_kernel(equation: Any, jaxpr: Any) -> Any:
 
 def _unpartitioned(equation: Any, jaxpr: Any) -> Any:
     """Rewrite a `custom_partitioning` call as the function that one device computes."""
-    call = equation.params["call"]
+    call = jaxprs.called_function(equation)
     return equations_as_calls.as_jitted(
         equation, tracing.equations_to_function(call), "partitioned"
     )

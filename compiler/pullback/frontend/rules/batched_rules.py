@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from pullback._jax import tracing, user_rules
+from pullback._jax import jaxprs, tracing, user_rules
 from pullback.errors import RuleResultError
 from pullback.frontend.rules.result_layouts import same_layouts
 from pullback.program import argument_leaves
@@ -68,7 +68,7 @@ def axes_of_results(rule: KeptCall, values: Any) -> list[Axes] | None:
         for aval, given, place in zip(results, values.out_avals, places, strict=False)
     ]
     if any(len(each) != 1 for each in found):
-        function = rule.call.eqns[0].params["call_jaxpr"]
+        function = jaxprs.called_function(rule.call.eqns[0])
         same = same_layouts(function, values, rule.closed_over)
         for i, each in enumerate(found):
             if same[i]:
