@@ -27,7 +27,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 .PHONY: help setup demo test test-all pytest lit quick rule layers test-newer test-newer-all newer-python
 .PHONY: lint types
 .PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
-.PHONY: libraries tpu gpu clean
+.PHONY: libraries next-jax tpu gpu clean
 .PHONY: as-jax interpreters browser
 
 help:
@@ -44,6 +44,7 @@ help:
 	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, Quax, jet on a saved file"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
 	@echo "make browser   the page of pullback view in Chromium"
+	@echo "make next-jax JAX=VERSION   what decides with a JAX that nobody has tried; see docs/next_jax.md"
 	@echo "make libraries   programs of other libraries, in memory and as files"
 	@echo "make tpu    compile for a TPU that is not here"
 	@echo "make gpu    on an NVIDIA GPU that is here: derivatives next to JAX's"
@@ -268,6 +269,22 @@ jax-tests: setup
 	@test -n "$(JAX_TESTS)" || { echo "set JAX_TESTS to jax/tests, after" \
 	  "$(CHECKOUT) https://github.com/jax-ml/jax" >&2; exit 1; }
 	$(RUN) $(BIN)/python -m tests.jax_suite $(JAX_TESTS) $(FILES)
+
+# What decides with a JAX that nobody has tried, a version or a wheel, the shortest first: see
+# docs/next_jax.md. PARTS chooses.
+NEXT ?= .venv-next
+JAX ?=
+PARTS ?= tests/test_reads.py tests/test_signatures.py tests/frontend/test_native.py tests/rules \
+	tests/conformance tests/frontend tests/api tests
+next-jax:
+	@test -n "$(JAX)" || { echo "set JAX to a version of it, or the path of a wheel" >&2; exit 1; }
+	$(MAKE) setup VENV=$(NEXT)
+	$(NEXT)/bin/python -m pip install --quiet $(PIP_ARGS) --upgrade --upgrade-strategy=eager \
+	  $(if $(wildcard $(JAX)),$(JAX),jax==$(JAX)) jaxlib
+	@failed=0; for part in $(PARTS); do echo "== $$part"; \
+	  PATH="$(abspath $(NEXT))/bin:$$PATH" JAX_PLATFORMS=cpu PULLBACK_UNTRIED_JAX=1 \
+	  python -m pytest -q -n $(JOBS) -W "ignore:pullback works with jax" $$part || failed=1; \
+	done; exit $$failed
 
 # Programs of other libraries, next to JAX, in memory and as files: half an hour.
 # ONLY is a topic of tests/libraries/programs, or a part of programs' names.

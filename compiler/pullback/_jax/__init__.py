@@ -14,13 +14,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import jax
 from jax.extend import source_info_util as _source_info
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
-from pullback.errors import UnsupportedJaxVersion
+from pullback._jax import version as version  # it is checked first
 from pullback_runtime._contexts import Item, Shared, cached
 from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import fresh_context
@@ -37,23 +36,6 @@ __all__ = [
     "stablehlo",
     "working_in",
 ]
-
-OLDEST_JAX = (0, 10, 2)
-NEXT_UNTRIED_JAX = (0, 13)
-
-
-def check_version(version: str = jax.__version__) -> None:
-    """Raise UnsupportedJaxVersion if JAX is outside the range of versions that the tests run on."""
-    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
-    if OLDEST_JAX <= numbers < NEXT_UNTRIED_JAX:
-        return
-    raise UnsupportedJaxVersion(
-        f"pullback works with jax 0.10.2 to 0.12.x, and this is jax {version}",
-        do="pip install 'jax>=0.10.2,<0.13'",
-    )
-
-
-check_version()
 
 # The lines of a program are the user's: ours are as internal to it as JAX's own.
 _OURS = os.path.dirname(os.path.dirname(__file__))
