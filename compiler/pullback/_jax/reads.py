@@ -250,15 +250,20 @@ VARIABLES = {
 }
 """Variables that functions of JAX around a user's rule close over, by name."""
 
-CLASSES = {
+TEXTS = {
     "CheckpointName": "a name for a value",
     "CheckpointNameFwd": "the same, as jax.checkpoint sees it",
     "CustomJVPTraced": "a custom_jvp function",
     "CustomVJPTraced": "a custom_vjp function",
     "RematTraced": "a checkpoint",
     "VmapOf": "a call that jax.vmap has mapped, in 0.10",
+    "axis_frame": "the function that fails where a kernel has no grid",
+    "jax._src.hijax": "the module of hijax calls",
+    "jax._src.pallas.core": "the module of axis_frame",
+    "register_dataclass.": "is a class registered as a dataclass",
+    "wrapped_fun": "the function that custom_gradient puts around a user's",
 }
-"""Classes of hijax calls, by name: they have no public ones."""
+"""What is known by a name that is compared as text: classes of hijax calls, modules, functions."""
 
 
 def parameter(equation: Any, name: str) -> Any:
