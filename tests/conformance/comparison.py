@@ -46,7 +46,7 @@ class Problem:
       values: the leaves, the tangents of inexact leaves, the cotangents of inexact results.
     """
 
-    def __init__(self, case: Case):
+    def __init__(self, case: Case, stages: Sequence[str] = STAGES):
         self.case = case
         leaves, self.tree = jax.tree.flatten(case.make())
         leaves = [leaf if _is_key(leaf) else jnp.asarray(leaf) for leaf in leaves]
@@ -56,13 +56,9 @@ class Problem:
         tangents = [_direction(leaves[i], random) for i in self.inexact]
         cotangents = [_direction(out, random) for out in self.outs if _is_inexact(out)]
         self.values = (leaves, tangents, cotangents)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Those at which there is anything to ask: a tangent, or an argument that has a batch."""
-        moves = all(map(len, self.values))
-        asked = {"import": True, "jvp": moves, "vjp": moves, "vmap": bool(self.values[0])}
-        return tuple(stage for stage in STAGES if asked[stage])
+        # There is nothing to ask where there is no tangent, or no argument that has a batch.
+        asked = {"import": True, "vmap": bool(leaves)}
+        self.stages = [each for each in stages if asked.get(each, all(map(len, self.values)))]
 
     def function(self, *leaves: Any) -> tuple[Any, ...]:
         """The case's function, from leaves to leaves."""
@@ -89,7 +85,11 @@ class Problem:
         if stage == "vmap":
             items = [self.function(*leaves), self.function(*map(_turned, leaves))]
             return jax.tree.map(lambda *each: jnp.stack(each), *items)
-        return jax.vjp(self.of_inexact(leaves), *chosen)[1](list(cotangents))
+
+        def pulled(*chosen: Any) -> Leaves:
+            return jax.vjp(self.of_inexact(leaves), *chosen)[1](list(cotangents))
+
+        return jax.jvp(pulled, chosen, tangents)[1] if stage == "second" else pulled(*chosen)
 
     def ours(self, stage: str, program: pb.Program, values: Sequence[Leaves]) -> Leaves:
         """What the program of a stage gives."""
@@ -101,7 +101,8 @@ class Problem:
         if stage == "vmap":
             return program(*(jnp.stack([leaf, _turned(leaf)]) for leaf in leaves))
         rest = iter(cotangents)
-        return program(*leaves, tuple(next(rest) if _is_inexact(o) else None for o in self.outs))[1]
+        args = *leaves, tuple(next(rest) if _is_inexact(o) else None for o in self.outs)
+        return program(*args, *tangents)[1][1] if stage == "second" else program(*args)[1]
 
     def derive(self, stage: str, program: pb.Program) -> pb.Program:
         """The program of a stage."""
@@ -109,15 +110,20 @@ class Problem:
             return program
         if stage == "vmap":
             return program.vmap(axis_size=2)
-        return program.jvp(self.inexact) if stage == "jvp" else program.vjp(self.inexact)
+        if stage == "jvp":
+            return program.jvp(self.inexact)
+        program = program.vjp(self.inexact)
+        return program.jvp(self.inexact) if stage == "second" else program
 
 
-def compare(case: Case, trace: Callable[..., Any] = pb.trace) -> dict[str, Verdict]:
+def compare(
+    case: Case, trace: Callable[..., Any] = pb.trace, stages: Sequence[str] = STAGES
+) -> dict[str, Verdict]:
     """The verdict of each stage, of the program that `trace(function)(*leaves)` makes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        problem = Problem(case)
-        verdicts = {stage: Verdict(NOTHING) for stage in STAGES}
+        problem = Problem(case, stages)
+        verdicts = {stage: Verdict(NOTHING) for stage in stages}
         return verdicts | _compare(problem, problem.stages, trace)
 
 

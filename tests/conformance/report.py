@@ -24,6 +24,14 @@ the largest element: float32 2e-5, float16 4e-3, bfloat16 3e-2; integers exactly
 """
 
 
+EACH_JAX = "\n## Each JAX\n"
+
+
+def with_each_jax(page: str, section: str) -> str:
+    """The page with another last section, which `make matrix` writes."""
+    return page.partition(EACH_JAX)[0] + EACH_JAX + section
+
+
 def unexplained(verdicts: Verdicts, exceptions: tuple[Known, ...] = EXCEPTIONS) -> list[str]:
     """A line for each verdict that nothing explains."""
     return [

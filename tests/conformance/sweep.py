@@ -163,7 +163,9 @@ def main() -> int:
     names = [name for name in cases if options.only in name]
     verdicts = sweep(names, folder, options.processes, options.through)
     if options.report:
-        options.report.write_text(report.render(verdicts, all_cases()))
+        section = options.report.read_text().partition(report.EACH_JAX)[2]
+        page = report.render(verdicts, all_cases())
+        options.report.write_text(report.with_each_jax(page, section))
     print(report.counts(verdicts))
     unexplained = report.unexplained(verdicts, exceptions)
     print("\n".join(unexplained) or f"{len(names)} cases: equal, or different for a known reason")
