@@ -1,20 +1,23 @@
 # Everything a newcomer needs: `make demo` and `make test` do all the set-up themselves.
-# The same lines run in .ci/run. VENV, PYTHON and CONSTRAINTS choose another environment.
+# The same lines run in .ci/run. VENV, PYTHON and PIP_ARGS choose another environment.
 
 VENV ?= .venv
-NEWER ?= .venv-newer
 # The first Python that pullback supports and that can make a virtual environment.
 # A version manager may have a command for a Python that it then refuses to run: ask Python itself.
 USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
-first_usable = $(shell for p in $(1); do \
+first_usable = $(shell for p in $(foreach minor,$(1),python3.$(minor) \
+	~/.pyenv/versions/3.$(minor).*/bin/python) python3; do \
 	$$p -c '$(USABLE)' 2>/dev/null && command -v $$p && break; done)
-PYTHON ?= $(call first_usable,python3.11 python3.12 python3.13 python3.14 python3)
-# The newest Python, for the newest JAX; empty where there is none above the default one.
-NEWER_PYTHON ?= $(call first_usable,python3.14 ~/.pyenv/versions/3.14*/bin/python \
-	python3.13 ~/.pyenv/versions/3.13*/bin/python \
-	python3.12 ~/.pyenv/versions/3.12*/bin/python)
+# The newest first: it has the newest JAX.
+PYTHON ?= $(call first_usable,14 13 12 11)
+# An environment with the oldest JAX that pullback supports, as the arguments of a make.
+OLDEST ?= .venv-oldest
+OLDEST_JAX := $(shell sed -n 's/^dependencies = \["jax>=\([0-9.]*\).*/\1/p' pyproject.toml)
+OLDEST_PYTHON ?= $(call first_usable,11 12 13 14)
+with_jax = PIP_ARGS="$(PIP_ARGS) jax==$(1) jaxlib==$(1)"
+WITH_OLDEST = VENV=$(OLDEST) PYTHON=$(OLDEST_PYTHON) $(call with_jax,$(OLDEST_JAX))
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
-# Of the cases of each test, one in so many runs, and the first of each op; of lit's files, one too.
+# Of the cases of a test that says nothing about JAX, one in so many runs; of lit's files, one too.
 THIN ?= 8
 PIP_ARGS ?=
 EXAMPLE := examples/rules.py:train_step
@@ -24,7 +27,7 @@ STAMP := $(VENV)/.installed
 # The console scripts of the environment come first for lit and for the tests that start them.
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
-.PHONY: help setup demo test test-all pytest lit quick rule layers test-newer test-newer-all newer-python
+.PHONY: help setup demo test test-all pytest lit quick rule layers test-oldest matrix
 .PHONY: lint types
 .PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
@@ -32,7 +35,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
-	@echo "make test   a part of the tests of everything, pytest and lit; make test-all all of them"
+	@echo "make test   all tests about JAX, a part of the others, and lit; make test-all all of them"
 	@echo "make quick  one test or more of each area; make rule OP=stablehlo.sine those of one op"
 	@echo "make layers what the first gradient runs through, in functions and files"
 	@echo "make docs   the documentation as a site, in out/site; make docs-serve shows it, make notebooks runs it"
@@ -48,7 +51,9 @@ help:
 	@echo "make libraries   programs of other libraries, in memory and as files"
 	@echo "make tpu    compile for a TPU that is not here"
 	@echo "make gpu    on an NVIDIA GPU that is here: derivatives next to JAX's"
-	@echo "make test-newer | lint | types | setup | clean"
+	@echo "make matrix all that JAX differentiates, with each JAX that pullback supports"
+	@echo "make test-oldest   all tests with the oldest of these"
+	@echo "make lint | types | setup | clean"
 
 # With these extras. The first line installs a copy of the runtime, whose place the second one takes.
 comma := ,
@@ -58,6 +63,8 @@ $(BIN)/python -m pip install --quiet --no-deps --editable ./runtime
 endef
 
 setup: $(STAMP)
+	@$(BIN)/python -c 'import sys, importlib.metadata as m; \
+	  print("Python %d.%d.%d," % sys.version_info[:3], "jax", m.version("jax"), "in $(VENV)")'
 
 $(STAMP): pyproject.toml setup.py runtime/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.14 found: set PYTHON=" >&2; exit 1; }
@@ -98,18 +105,8 @@ rule: setup
 layers: setup
 	$(RUN) $(BIN)/python -m tests.layers
 
-# A third of these tests with the newest Python and JAX that are to be had. EVERY=1 runs all.
-EVERY ?= 3
-test-newer:
-	@test -n "$(NEWER_PYTHON)" || { echo "no Python 3.12 to 3.14 found" >&2; exit 1; }
-	$(MAKE) test PYTEST_ARGS="--every=$(EVERY) $(PYTEST_ARGS)" VENV=$(NEWER) PYTHON="$(NEWER_PYTHON)" \
-	  PIP_ARGS="--upgrade --upgrade-strategy=eager"
-
-test-newer-all:
-	$(MAKE) test-newer THIN=1 EVERY=1
-
-newer-python:
-	@echo $(NEWER_PYTHON)
+test-oldest:
+	$(MAKE) test-all $(WITH_OLDEST)
 
 lint: setup
 	$(BIN)/ruff check .
@@ -134,7 +131,7 @@ bench-compare: setup
 # Beside Enzyme-JAX, which is for Python 3.11 alone, in an environment of its own.
 PEERS ?= .venv-peers
 bench-peers: setup
-	$(MAKE) setup VENV=$(PEERS)
+	$(MAKE) setup VENV=$(PEERS) PYTHON=$(OLDEST_PYTHON)
 	$(PEERS)/bin/python -m pip install --quiet $(PIP_ARGS) enzyme-ad
 	$(RUN) $(PEERS)/bin/python benchmarks/report.py run --only peers
 	$(call install,bench)
@@ -164,13 +161,13 @@ docs-serve: $(DOCS)
 	$(MKDOCS) serve --strict
 
 # Saved files: across Pythons and JAX versions, across engines, and damaged in many ways.
-# CONTRIBUTING.md says what each shows. NEWER, IREE and TPU are environments, made when missing.
+# CONTRIBUTING.md says what each shows. OLDEST, IREE and TPU are environments, made when missing.
 IREE ?= .venv-iree
 FUZZ_CASES ?= 5000
 
 portability: setup
-	test -x $(NEWER)/bin/python || $(MAKE) setup VENV=$(NEWER) PYTHON=$(NEWER_PYTHON)
-	$(RUN) $(BIN)/python -m tests.files.portability $(BIN)/python $(NEWER)/bin/python
+	$(MAKE) setup $(WITH_OLDEST)
+	$(RUN) $(BIN)/python -m tests.files.portability $(OLDEST)/bin/python $(BIN)/python
 
 engines: setup
 	test -x $(IREE)/bin/python || $(BIN)/python -m venv $(IREE)
@@ -233,6 +230,20 @@ conformance: setup
 	$(RUN) $(BIN)/python -m tests.conformance.sweep --processes $(JOBS) \
 	  --report docs/conformance.md $(SWEEP)
 
+# Ops, native primitives, special functions and the corpus with each JAX of VERSIONS, in an
+# environment of its own; `newest` is the newest that there is. ONLY is a part of a suite's name.
+# What was stopped goes on where it stopped. The table is in docs/conformance.md.
+VERSIONS ?= $(OLDEST_JAX) 0.11.0 0.11.2 0.12.0 newest
+matrix: setup
+	status=0; $(MAKE) --keep-going $(addprefix matrix-,$(VERSIONS)) || status=$$?; \
+	  $(BIN)/python -m tests.conformance.matrix table && exit $$status
+
+matrix-%:
+	$(if $(filter newest,$*),rm -f .venv-matrix-newest/.installed)
+	$(MAKE) setup VENV=.venv-matrix-$* $(if $(filter newest,$*),PIP_ARGS="$(PIP_ARGS) --upgrade \
+	  jax jaxlib",$(call with_jax,$*))
+	$(RUN) .venv-matrix-$*/bin/python -m tests.conformance.matrix run --only "$(ONLY)" --processes $(JOBS)
+
 # The corpus through `program.as_jax()`: module → JAX, and module → JAX → module. An hour in all.
 # Then asdex, folx, jet and checkify on a saved file, in an environment of their own.
 AS_JAX ?= .venv-as-jax
@@ -262,7 +273,7 @@ mutants: setup
 
 # JAX's own test files with our derivatives in the place of JAX's: half an hour.
 # JAX_TESTS is the folder `tests` of a checkout of JAX; FILES chooses some of those listed.
-# With VENV=$(NEWER), as `make test-newer` makes it, they run with the newest JAX.
+# With VENV=$(OLDEST), as `make test-oldest` makes it, they run with the oldest JAX.
 JAX_TESTS ?=
 CHECKOUT = git clone --depth 1 --branch jax-v$$($(BIN)/python -c 'import jax; print(jax.__version__)')
 jax-tests: setup

@@ -24,6 +24,9 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones have 
     FAST_COMPILATION.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(FAST_COMPILATION))
 
+# Folders whose tests say how JAX traces, lowers and differentiates: `--thin` leaves them whole.
+ABOUT_JAX = [Path(__file__).parent / folder for folder in ("conformance", "frontend")]
+
 # With two threads, XLA's CPU client may wait for ever: JAX's QR of large complex matrices does.
 os.environ.setdefault("NPROC", "8")
 
@@ -106,8 +109,6 @@ def resident():
 def pytest_addoption(parser):
     some = "of the cases of each test run one in N, and the first of each op"
     parser.addoption("--thin", type=int, default=1, metavar="N", help=some)
-    every = "of what is left, run the cases of one test function in N"
-    parser.addoption("--every", type=int, default=1, metavar="N", help=every)
     parser.addoption("--op", metavar="NAME", help="run the tests of one op, such as stablehlo.sine")
     kinds = ["handles", "keys"]
     more = "check each use of a handle to IR; with `keys` also those in tables, which is slow"
@@ -128,7 +129,7 @@ def pytest_collection_modifyitems(config, items):
         if not chosen:
             raise unknown_op(op, items)
     else:
-        chosen = one_function_in(config.getoption("--every"), thinned(items, step))
+        chosen = thinned(items, step)
     left_out = set(items) - set(chosen)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
@@ -138,23 +139,23 @@ def pytest_collection_modifyitems(config, items):
 def thinned(items, step):
     """One in so many of the cases of each test, spread out, and the first of each op.
 
-    A test has its first case, so whatever has a test is touched; those marked `whole` have all.
+    A test has its first case, so whatever has a test is touched. Those marked `whole` have all, and
+    so have those that are about JAX, which may change with each version of it.
     """
     chosen, numbers, ops = [], collections.Counter(), set()
     for item in items:
         op = item.function, op_of(item)
         is_first = op[1] is not None and op not in ops
         ops.add(op)
-        if numbers[item.function] % step == 0 or is_first or item.get_closest_marker("whole"):
+        if numbers[item.function] % step == 0 or is_first or is_whole(item):
             chosen.append(item)
         numbers[item.function] += 1
     return chosen
 
 
-def one_function_in(step, items):
-    """The cases of one test function in so many, spread out."""
-    numbers: dict[object, int] = {}
-    return [item for item in items if numbers.setdefault(item.function, len(numbers)) % step == 0]
+def is_whole(item):
+    """True if all cases of a test run, however thin the others."""
+    return item.get_closest_marker("whole") or any(map(item.path.is_relative_to, ABOUT_JAX))
 
 
 def op_of(item):

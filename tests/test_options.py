@@ -75,10 +75,9 @@ def test_one_in_n_cases_of_each_test_runs_and_the_first_of_each_op(module):
     assert "test_alone" in names
 
 
-def test_one_function_in_n_runs(module):
-    functions = dict.fromkeys(name.partition("[")[0] for name in collected(module))
-    left = dict.fromkeys(name.partition("[")[0] for name in collected("--every=2", module))
-    assert list(left) == list(functions)[::2]
+def test_tests_about_jax_are_not_thinned():
+    about_jax = "tests/frontend/test_native.py"
+    assert collected("--thin=1000", about_jax) == collected(about_jax)
 
 
 def test_the_tests_of_one_op():

@@ -24,6 +24,8 @@ import pullback as pb
 from pullback import artifact
 from pullback._jax import jaxprs
 
+pytestmark = pytest.mark.whole
+
 
 class Note:
     """A parameter without equality, that holds what the call found out."""

@@ -13,6 +13,8 @@ from jax.scipy import linalg, special, stats
 import pullback as pb
 from pullback import artifact
 
+pytestmark = pytest.mark.whole
+
 X = np.array([0.3, 0.7, 0.2], np.float32)
 MATRIX = np.array([[2.0, 0.3, 0.1], [0.2, 1.5, 0.4], [0.3, 0.2, 1.8]])
 

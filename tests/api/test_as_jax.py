@@ -21,6 +21,8 @@ from pullback.errors import (
     NoJaxCounterpartError,
 )
 
+pytestmark = pytest.mark.whole
+
 X = np.linspace(0.1, 1.0, 5, dtype=np.float32)
 MATRIX = np.eye(3, dtype=np.float32) * 2 + np.arange(9, dtype=np.float32).reshape(3, 3) / 10
 

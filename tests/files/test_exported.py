@@ -16,6 +16,8 @@ from pullback import artifact
 from pullback_runtime import _container, _jax
 from tests.files import models
 
+pytestmark = pytest.mark.whole
+
 
 def export(function, *args, **options):
     return jax.export.export(jax.jit(function), **options)(*args)

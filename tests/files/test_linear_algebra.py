@@ -19,7 +19,7 @@ from pullback_runtime import ModuleError
 from tests.files.models import of_export
 from tests.rounding import close
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("float64")]
 
 _random = np.random.default_rng(0)
 A = _random.standard_normal((3, 3))

@@ -13,6 +13,8 @@ from pullback.errors import MissingRuleError, NoJaxCounterpartError
 from pullback.program.as_jax.table import OPS
 from tests.rules import harness
 
+pytestmark = pytest.mark.whole
+
 CASES = [c for c in harness.all_cases() if isinstance(c.function, str) and c.reference is not None]
 REFUSED = {
     "stablehlo.async_done",
