@@ -205,12 +205,18 @@ def one_device(mesh):
 
 
 def refusals(mesh: Any) -> None:
-    """Of a mesh whose devices nothing tells: the error says how to tell them."""
-    struct = jax.ShapeDtypeStruct((8,), float, sharding=NamedSharding(mesh.abstract_mesh, P("d")))
-    program = pb.trace(loss)(struct)
+    """Of a mesh whose devices nothing tells: the first ones here, where there are as many."""
+
+    def of_types(mesh: Any) -> Any:
+        struct = jax.ShapeDtypeStruct((8,), float, sharding=NamedSharding(mesh, P("d")))
+        return pb.trace(loss)(struct)
+
+    program = of_types(mesh.abstract_mesh)
+    assert program.compile().devices == tuple(jax.devices())
+    agree(program.compile()(on(mesh)), loss(VALUES))
     try:
-        program.compile()
-    except pullback_runtime.CompileError as error:
+        of_types(jax.sharding.AbstractMesh((8,), ("d",), mesh.axis_types)).compile()
+    except pullback_runtime.BackendNotFoundError as error:
         print(error)
     for each in (mesh, jax.make_mesh((4,), ("d",), axis_types=mesh.axis_types)):
         with jax.set_mesh(each):

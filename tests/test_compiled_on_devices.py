@@ -22,8 +22,7 @@ def test_programs_compile_for_the_devices_of_their_arguments():
         "one_device",
     ]
     assert refusals == (
-        "the types of @main name a mesh by its axes alone: its devices are not known\n"
-        "  where: in pullback_runtime.compile\n"
-        "  do:    compile it where the mesh is set, `with jax.set_mesh(mesh):`, or trace with "
-        "arrays that lie on the mesh\n"
+        "the program runs on a mesh of 8 devices (d: 8); here are 4\n"
+        "  do:    run it where there are as many; on a CPU, "
+        "XLA_FLAGS=--xla_force_host_platform_device_count=8 makes them\n"
     )

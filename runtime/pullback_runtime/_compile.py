@@ -148,15 +148,6 @@ def _compile_ahead(callee: Callee, device: jax.Device | None, entry: str) -> Any
             where="in pullback_runtime.compile",
             do="look for an op this backend lacks; run_interpreted needs no backend",
         ) from error
-    except ValueError as error:
-        if "only AbstractMesh exists" not in str(error):
-            raise
-        raise CompileError(
-            f"the types of @{entry} name a mesh by its axes alone: its devices are not known",
-            where="in pullback_runtime.compile",
-            do="compile it where the mesh is set, `with jax.set_mesh(mesh):`, or trace with arrays "
-            "that lie on the mesh",
-        ) from error
 
 
 def _check_absent(topology: str, backend: str | None, device: jax.Device | int | None) -> None:

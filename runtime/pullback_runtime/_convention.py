@@ -15,7 +15,7 @@ from pullback_runtime import _avals
 from pullback_runtime._backend import put_to_keep
 from pullback_runtime._handle import ModuleHandle
 from pullback_runtime._lazy_values import Recent
-from pullback_runtime._meshes import on_devices_of
+from pullback_runtime._meshes import on_devices_of, on_mesh_here
 from pullback_runtime._primitive import call_module
 
 CACHE_SIZE = 256
@@ -62,10 +62,11 @@ class Callee:
         constants = () if convention is None else convention.constants
         self._constants = tuple(x.copy() if isinstance(x, np.ndarray) else x for x in constants)
         self._example = (handle.in_avals, {}) if convention is None else convention.example
-        function = _function(handle, convention, mesh)
-        function.__name__ = function.__qualname__ = handle.entry
+        self._function = _function(handle, convention, mesh)
+        self._function.__name__ = self._function.__qualname__ = handle.entry
         shift = 1 if self._constants else 0
-        self._jitted = jax.jit(function, donate_argnums=tuple(i + shift for i in donated))
+        self._jit = functools.partial(jax.jit, donate_argnums=tuple(i + shift for i in donated))
+        self._jitted = self._jit(self._function)
 
     def compile_ahead(self, device: jax.Device | None) -> Any:
         """Compile for the example's types, so that calls with these types need not compile."""
@@ -73,7 +74,9 @@ class Callee:
         leading = (self._constants,) if self._constants else ()
         if device is not None and self._mesh is None:
             leading, args, kwargs = _placed((leading, args, kwargs), device)
-        return self._jitted.lower(*leading, *args, **kwargs).compile()
+        with on_mesh_here(self._function, ((*leading, *args), kwargs)) as (function, types):
+            args, kwargs = types
+            return self._jit(function).lower(*args, **kwargs).compile()
 
     def callable(self, device: jax.Device | None) -> Callable[..., Any]:
         """Return the function to call; it moves arrays to `device`, unless that is None."""

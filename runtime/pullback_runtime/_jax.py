@@ -248,13 +248,16 @@ def fields_of_dataclass(kind: type) -> tuple[int, int] | None:
 def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[jax.core.ShapedArray]:
     """Return result types; inside shard_map they vary over every axis that an input varies over.
 
-    Outside, a result has the sharding in its type if that is on the explicit mesh that is set.
+    Outside, a result has the sharding in its type if that is on the explicit mesh of the inputs.
     """
     varying = frozenset().union(*(aval.mat.varying for aval in inputs))
+    mesh = mesh_of(inputs)
     if not varying:
-        return [_lying_as_typed(out) for out in outputs]
+        return [
+            jax.core.ShapedArray(out.shape, out.dtype, sharding=_sharding_on(mesh, out))
+            for out in outputs
+        ]
     kind = jax.sharding.ManualAxisType(varying=varying)
-    mesh = inputs[0].sharding.mesh
     return [
         jax.core.ShapedArray(
             out.shape,
@@ -266,36 +269,43 @@ def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[jax.core
     ]
 
 
-def _lying_as_typed(out: Any) -> jax.core.ShapedArray:
-    return jax.core.ShapedArray(out.shape, out.dtype, sharding=_sharding_here(out))
+def mesh_of(avals: Sequence[Any]) -> Any:
+    """Return the abstract mesh that some of the types name, or else the one that is set.
+
+    The types of arrays on an explicit mesh name it, where `jax.set_mesh` has not set it as well.
+    """
+    named = (aval.sharding.mesh.abstract_mesh for aval in avals if aval.sharding)
+    return next((mesh for mesh in named if not mesh.empty), None) or get_abstract_mesh()
 
 
-def _sharding_here(aval: Any) -> Any:
-    """Return a type's sharding if it is on the explicit mesh that is set; otherwise None."""
+def _sharding_on(mesh: Any, aval: Any) -> Any:
+    """Return a type's sharding if it is on this mesh; otherwise None."""
     found = aval.sharding
-    return found if found and found.mesh.abstract_mesh == get_abstract_mesh() else None
+    return found if found and found.mesh.abstract_mesh == mesh else None
 
 
-def explicit_axis(args: Sequence[Any], axes: Sequence[int | None]) -> Any:
+def explicit_axis(avals: Sequence[Any], axes: Sequence[int | None]) -> Any:
     """Return the mesh axis, or axes, over which the arguments' types shard the batch dimension."""
-    given = [(jax.typeof(x).sharding.spec, axis) for x, axis in zip(args, axes, strict=True)]
+    given = [(aval.sharding.spec, axis) for aval, axis in zip(avals, axes, strict=True)]
     names = (spec[axis] for spec, axis in given if axis is not None and len(spec) > axis)
     return next((name for name in names if name is not None), None)
 
 
 def lying_along(
-    name: Any, outs: Sequence[Any], axes: Sequence[int | None], items: Sequence[Any]
+    mesh: Any, name: Any, outs: Sequence[Any], axes: Sequence[int | None], items: Sequence[Any]
 ) -> list[Any]:
     """Reshard the results of a batched call: `name` for the batch, the rest as `items` say."""
     return [
-        x if axis is None or name is sharding is None else _lying_along(name, x, axis, sharding)
-        for x, axis, sharding in zip(outs, axes, map(_sharding_here, items), strict=True)
+        x if axis is None or name is sharding is None else _lying_along(mesh, name, x, axis, sharding)
+        for x, axis, sharding in zip(
+            outs, axes, (_sharding_on(mesh, item) for item in items), strict=True
+        )
     ]
 
 
-def _lying_along(name: Any, x: Any, axis: int, sharding: Any) -> Any:
+def _lying_along(mesh: Any, name: Any, x: Any, axis: int, sharding: Any) -> Any:
     parts = [None] * (x.ndim - 1) if sharding is None else list(sharding.spec)
-    return reshard(x, PartitionSpec(*parts[:axis], name, *parts[axis:]))
+    return reshard(x, NamedSharding(mesh, PartitionSpec(*parts[:axis], name, *parts[axis:])))
 
 
 def be_one_step(function: Any, name: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from pullback_runtime import _backend, _jax
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
@@ -35,6 +36,52 @@ def on_devices_of(mesh: Mesh | None, leaves: Sequence[Any]) -> list[Any]:
     unconstrained = PartitionSpec(*[PartitionSpec.UNCONSTRAINED] * first.ndim)
     sharding = NamedSharding(Mesh(mesh.devices, mesh.axis_names), unconstrained)
     return [jax.lax.with_sharding_constraint(first, sharding), *leaves[1:]]
+
+
+@contextlib.contextmanager
+def on_mesh_here(function: Callable[..., Any], types: Any) -> Iterator[tuple[Any, Any]]:
+    """Give devices to the mesh of arguments that are traced, for a function to be compiled.
+
+    The types of such arguments have the axes of a mesh and not its devices, which are then the
+    first ones here; or those of `jax.set_mesh`, which JAX sees. In the body of a `shard_map` they
+    are of the part on one device; the function is compiled as the body of one.
+
+    Args:
+      types: `(args, kwargs)` of the function.
+
+    Yields the function to compile in the body of the `with`, and its `types`.
+    """
+    leaves = jax.tree.leaves(types)
+    abstract = _jax.mesh_of([jax.typeof(leaf) for leaf in leaves])
+    manual = frozenset(abstract.manual_axes)
+    given = [getattr(getattr(leaf, "sharding", None), "mesh", None) for leaf in leaves]
+    is_known = any(isinstance(m, Mesh) and not m.empty for m in (_jax.get_concrete_mesh(), *given))
+    if abstract.empty or (is_known and not manual):
+        yield function, types
+        return
+    kinds = [AxisType.Auto if t == AxisType.Manual else t for t in abstract.axis_types]
+    mesh = here(tuple(abstract.shape.items()), None, tuple(kinds))
+
+    def placed(leaf: Any) -> jax.ShapeDtypeStruct:
+        aval = jax.typeof(leaf)
+        sharding = NamedSharding(mesh, aval.sharding.spec)
+        return jax.ShapeDtypeStruct(
+            aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding
+        )
+
+    def in_a_body(*args: Any, **kwargs: Any) -> Any:
+        body = jax.shard_map(
+            lambda args, kwargs: function(*args, **kwargs),
+            mesh=mesh,
+            in_specs=PartitionSpec(),
+            out_specs=PartitionSpec(),
+            axis_names=manual,
+            check_vma=False,
+        )
+        return body(args, kwargs)
+
+    with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+        yield in_a_body if manual else function, jax.tree.map(placed, types)
 
 
 def axes_of_mesh(mesh: Mesh | None) -> Axes:
@@ -99,8 +146,13 @@ def text(axes: Axes) -> str:
     return ", ".join(f"{name}: {size}" for name, size in axes)
 
 
-def here(axes: Axes, backend: str | None) -> Mesh | None:
-    """Make a mesh with these axes on the devices present here, as `jax.make_mesh` orders them."""
+def here(
+    axes: Axes, backend: str | None, types: tuple[AxisType, ...] | None = None
+) -> Mesh | None:
+    """Make a mesh with these axes on the devices present here, as `jax.make_mesh` orders them.
+
+    Without `types`, the axes are of the type Auto.
+    """
     if not axes:
         return None
     names, sizes = zip(*axes, strict=True)
@@ -112,5 +164,5 @@ def here(axes: Axes, backend: str | None) -> Mesh | None:
             do="run it where there are as many; on a CPU, "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted} makes them",
         )
-    types = (AxisType.Auto,) * len(names)
+    types = types or (AxisType.Auto,) * len(names)
     return jax.make_mesh(sizes, names, axis_types=types, devices=present[:wanted])

@@ -284,9 +284,10 @@ def _batch(args: Any, axes: Any, *, handle: ModuleHandle) -> tuple[list[Any], tu
     size = next(
         arg.shape[axis] for arg, axis in zip(args, in_axes, strict=True) if axis is not None
     )
-    along = _jax.explicit_axis(args, in_axes)
+    avals = [jax.typeof(arg) for arg in args]
+    mesh, along = _jax.mesh_of(avals), _jax.explicit_axis(avals, in_axes)
     batched, out_axes = _rule("batching", "batch", handle)(handle, in_axes, size, along)
-    outs = _jax.lying_along(along, call_module(batched, *args), out_axes, handle.out_avals)
+    outs = _jax.lying_along(mesh, along, call_module(batched, *args), out_axes, handle.out_avals)
     return outs, out_axes
 
 
