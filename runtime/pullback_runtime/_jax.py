@@ -254,7 +254,7 @@ def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[jax.core
     mesh = mesh_of(inputs)
     if not varying:
         return [
-            jax.core.ShapedArray(out.shape, out.dtype, sharding=_sharding_on(mesh, out))
+            jax.core.ShapedArray(out.shape, out.dtype, sharding=sharding_on(mesh, out))
             for out in outputs
         ]
     kind = jax.sharding.ManualAxisType(varying=varying)
@@ -278,7 +278,7 @@ def mesh_of(avals: Sequence[Any]) -> Any:
     return next((mesh for mesh in named if not mesh.empty), None) or get_abstract_mesh()
 
 
-def _sharding_on(mesh: Any, aval: Any) -> Any:
+def sharding_on(mesh: Any, aval: Any) -> Any:
     """Return a type's sharding if it is on this mesh; otherwise None."""
     found = aval.sharding
     return found if found and found.mesh.abstract_mesh == mesh else None
@@ -298,7 +298,7 @@ def lying_along(
     return [
         x if axis is None or name is sharding is None else _lying_along(mesh, name, x, axis, sharding)
         for x, axis, sharding in zip(
-            outs, axes, (_sharding_on(mesh, item) for item in items), strict=True
+            outs, axes, (sharding_on(mesh, item) for item in items), strict=True
         )
     ]
 

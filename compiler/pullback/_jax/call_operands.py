@@ -89,7 +89,8 @@ class Met(NamedTuple):
 def calls_met(kept: Any, arguments: Sequence[Any], moves: Sequence[bool]) -> Iterator[Met]:
     """Evaluate a jaxpr of the keep step and yield the kept calls reached, callers first.
 
-    Of a loop it is the first iteration, and of branches the one that is taken.
+    Of a loop it is the first iteration, and of branches the one that is taken. The body of a
+    `shard_map` is left out.
     """
     jaxpr = jaxprs.opened(kept)
     values = dict(zip(jaxpr.invars, arguments, strict=True)) | dict(jaxprs.constants_of(kept))
@@ -146,7 +147,7 @@ def _entered(
     elif name == "cond":
         index = min(max(int(operands[0]), 0), len(params["branches"]) - 1)
         yield params["branches"][index], operands[1:], moves[1:]
-    else:
+    elif name != "shard_map":  # its body has other shapes
         bodies = [body for _, body in jaxprs.bodies_of(equation)]
         if len(bodies) == 1 and len(jaxprs.inputs_of(bodies[0])) == len(operands):
             yield bodies[0], operands, moves

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import config as _config, core as _core, sharding_impls as _sharding_impls
 from jax._src.interpreters import batching as _batching
 
@@ -30,13 +31,25 @@ def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
         return
     mesh = context.cur_abstract_mesh
     names = [(name, mesh.shape[name]) for name in mesh.manual_axes]
-    checked |= any(getattr(aval, "mat", None) and aval.mat.varying for aval in closed.in_avals)
+    checked |= varies(closed)
     with (
         context.manager,
         _core.extend_axis_env_nd(names),
         _config._check_vma(checked),
     ):
         yield
+
+
+def varies(closed: Any) -> bool:
+    """Return True if an operand's type says that it varies over the devices of a `shard_map`."""
+    return any(getattr(aval, "mat", None) and aval.mat.varying for aval in closed.in_avals)
+
+
+def mesh_unset_in_bodies(closed: Any) -> contextlib.AbstractContextManager[Any]:
+    """Leave the mesh of `jax.set_mesh` if a jaxpr is of the body of a `shard_map`."""
+    if _manual_context(closed) is None:
+        return contextlib.nullcontext()
+    return jax.set_mesh(jax.sharding.Mesh(np.empty((), object), ()))
 
 
 def _batched_axes(params: dict[str, Any]) -> dict[Any, int]:

@@ -138,6 +138,12 @@ def sharding_of(aval: Any) -> Any:
     return sharding if is_typed and not (spec.unreduced or spec.reduced) else None
 
 
+def lying_as(likes: Iterable[Any], values: Iterable[Any]) -> list[Any]:
+    """Let values lie on an explicit mesh as others do."""
+    shardings = (sharding_of(jax.typeof(like)) for like in likes)
+    return [x if s is None else jax.reshard(x, s) for x, s in zip(values, shardings, strict=True)]
+
+
 def batch_type(aval: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:
     """Return the type of a batch of arguments or results, on the devices of its items."""
     if axis is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from pullback._jax import call_operands, jaxprs, source_info, tracing, user_rules
+from pullback._jax import call_operands, jaxprs, named_axes, source_info, tracing, user_rules
 from pullback._jax.tangent_types import is_inexact
 from pullback.autodiff import registry
 from pullback.errors import PullbackError, headline
@@ -146,7 +146,8 @@ class _Check:
                 if watcher is not None:
                     watcher(rule, len(done) - len(new) + new.index(key), len(done))
                 found = met.get(key, [])
-                yield from self._of_rule(rule, found)
+                with named_axes.mesh_unset_in_bodies(rule.call):
+                    yield from self._of_rule(rule, found)
                 if rule.generation < RULES_OF_RULES:
                     self._enter_rules_of(rule, found, met)
 
@@ -237,6 +238,13 @@ class _Check:
         if rule.key.startswith("custom_root") and not source_info.is_of_user(rule.call):
             reason = "what its functions close over belongs together, which other points do not"
             yield replace(blank, verdict="doubtful", check="root", reason=reason)
+            return
+        if named_axes.varies(rule.call):
+            reason = (
+                "it is called in the body of a shard_map whose types say what varies over devices: "
+                "check the function by itself, or give shard_map check_vma=False"
+            )
+            yield replace(blank, verdict="doubtful", check="shard_map", reason=reason)
             return
         if not operands:
             if is_solve or (rule.closed_over and not rule.generation):

@@ -380,7 +380,7 @@ class Comparison:
         moved = self.subject.moved
         axes = [0 if i in moved else None for i in range(len(first.operands))]
         stacked = [
-            np.stack([a, b]) if i in moved else a
+            jnp.stack([a, b]) if i in moved else a
             for i, (a, b) in enumerate(zip(first.operands, second.operands, strict=True))
         ]
         tally = self.tally("batch")

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
+from jax.sharding import NamedSharding
 
 from pullback.testing.slopes import Draw
 from pullback.testing.subjects import scale_of
@@ -47,7 +49,7 @@ def points(
     """
 
     def at(operands: list[Any], change: Any) -> list[Any]:
-        return [change(x) if i in moved else x for i, x in enumerate(operands)]
+        return [_like(x, change(x)) if i in moved else x for i, x in enumerate(operands)]
 
     def near(x: Any) -> Any:
         step = NEAR * scale_of(x) * np.asarray(draw.numbers(x, signed=True))
@@ -64,3 +66,9 @@ def points(
     yield Point(at(example, lambda x: np.full(x.shape, 0.5, x.dtype)), "ties", True)
     yield Point(at(example, lambda x: -draw.numbers(x)), "negative", True)
     yield Point(at(example, lambda x: draw.numbers(x, *LARGE, signed=True)), "large", True)
+
+
+def _like(example: Any, value: Any) -> Any:
+    """Let a value lie on the devices of an example that lies on a mesh."""
+    sharding = getattr(example, "sharding", None)
+    return jax.device_put(value, sharding) if isinstance(sharding, NamedSharding) else value

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback._jax import jaxprs, retype
+from pullback._jax import jaxprs, retype, tracing
 from pullback._jax.tangent_types import is_inexact
 from pullback.api import transforms
 from pullback.testing.slopes import Slope, along
@@ -103,13 +103,14 @@ class Subject:
             every = [given.get(i, _no_tangent(x)) for i, x in enumerate(operands)]
             return transforms.jvp(self.composite, operands, every)
         primals = tuple(operands[i] for i in self.moved)
+        tangents = tracing.lying_as(primals, tangents)
         return jax.jvp(self._restricted(operands), primals, tuple(tangents))
 
     def pulled(self, operands: Operands, cotangents: Operands) -> tuple[Any, Any]:
         """Compute what `pull` does, for JAX to transform."""
         primals = [operands[i] for i in self.moved]
         results, pull = jax.vjp(self._restricted(operands), *primals)
-        return results, list(pull(cotangents))
+        return results, list(pull(tracing.lying_as(results, cotangents)))
 
     def _restricted(self, operands: Operands) -> Function:
         def restricted(*values: Any) -> list[Any]:

@@ -44,13 +44,13 @@ class Evaluation:
         self._functions = functions(program.module)
         self._jitted: dict[str, Flat] = {}
 
-    def check(self, name: str) -> None:
-        """Trace a function, without running it, so that what JAX does not take is refused now."""
+    def check(self, name: str, run: Flat) -> None:
+        """Trace what runs a function, so that what JAX does not take is refused now."""
         arguments = self.block(name).arguments
         self.checking = True
         try:
             with _as_wide_as_the_module(self._is_wide):
-                jax.eval_shape(self.inline(name), *(table.aval_of(v.type) for v in arguments))
+                jax.eval_shape(run, *(table.aval_of(v.type) for v in arguments))
         finally:
             self.checking = False
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
 
 from pullback import _jax
 from pullback._jax import hijax, prng_keys
@@ -31,10 +32,10 @@ from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in
     top_k,
 )
 from pullback.program.as_jax.evaluate import Evaluation
-from pullback.program.as_jax.table import OPS, Array, refusal
+from pullback.program.as_jax.table import OPS, Array, Flat, refusal
 from pullback.rules.derived import expand_op, has_expansion
 from pullback_runtime._arguments import promoted_dtype, spell
-from pullback_runtime._jax import operations_named, operations_where
+from pullback_runtime._jax import mesh_of, operations_named, operations_where, sharding_on
 
 
 def as_jax(program: Any) -> Callable[..., Any]:
@@ -44,8 +45,8 @@ def as_jax(program: Any) -> Callable[..., Any]:
     registry.load_all()  # of composites, also those of installed packages
     here = _in_known_ops(platform_variants.here(program).stage_rules())
     evaluation = Evaluation(here)
-    evaluation.check("main")
-    run = evaluation.inline("main")
+    run = _off_explicit_axes(evaluation.inline("main"), here.out_avals)
+    evaluation.check("main", run)
     hidden = len(here.constants)
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -54,6 +55,27 @@ def as_jax(program: Any) -> Callable[..., Any]:
         return here.unflatten(run(*operands[:hidden], *(_converted(*each) for each in given)))
 
     return function
+
+
+def _off_explicit_axes(run: Flat, types: Sequence[Any]) -> Flat:
+    """Evaluate a function on axes of the type Auto, where a mesh has explicit ones.
+
+    Ops of a module do not say how results lie on the mesh, as JAX's have to on explicit axes.
+
+    Args:
+      types: of the results, which say so.
+    """
+
+    def on_auto_axes(*operands: Array) -> list[Array]:
+        mesh = mesh_of([jax.typeof(x) for x in operands])
+        if not mesh.explicit_axes:
+            return run(*operands)
+        found = (sharding_on(mesh, each) for each in types)
+        specs = [PartitionSpec() if each is None else each.spec for each in found]
+        out = [NamedSharding(mesh, spec) for spec in specs]
+        return jax.sharding.auto_axes(run, axes=mesh.explicit_axes, out_sharding=out)(*operands)
+
+    return on_auto_axes
 
 
 def _in_known_ops(program: Any) -> Any:
