@@ -12,6 +12,7 @@ from pullback.api.static_arguments import ARRAYS, FLOATS, STEERED
 from pullback.api.transforms import program_of
 from pullback.errors import PullbackError
 from pullback.frontend.trace import trace
+from pullback.program.argument_leaves import check_values
 from pullback.program.nans.report import NanReport
 from pullback.program.nans.search import search
 from pullback.program.program import Program
@@ -33,18 +34,12 @@ def find_nan(fun: Callable[..., Any], infs: bool = False) -> Callable[..., NanRe
       A function of the arguments of `fun`. It returns None, or a `NanReport`, which prints well.
 
     Raises:
-      PullbackError: it is called while JAX traces; or the NaN does not come again where the program
-        runs block by block.
+      PullbackError: it is called while JAX traces; other processes have a part of an argument; or
+        the NaN does not come again where the program runs block by block.
     """
 
     def found(*args: Any, **kwargs: Any) -> NanReport | None:
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs))):
-            raise PullbackError(
-                "find_nan needs values, and is called while JAX traces",
-                where="in a call of pb.find_nan(…)",
-                do="call it outside of jax.jit and other transformations: those of the function "
-                "itself go inside, as in pb.find_nan(pb.grad(f))(x)",
-            )
+        check_values("find_nan", (args, kwargs))
         program, args, kwargs = _program_and_arguments(fun, args, kwargs)
         operands = program.flatten(args, kwargs)
         program_in_jax.check_operands(program, operands[len(program.constants) :])

@@ -187,7 +187,7 @@ def _prepared(
     program: Program, held: embedded_constants.Held, platforms: Sequence[str], options: SaveOptions
 ) -> _Prepared:
     """Stage the rules of an entry, and refuse what a file cannot hold."""
-    _refuse_tracers(program)
+    _refuse_what_is_around(program)
     chosen = map(program.for_platform, platforms)
     staged = [_staged(each, held, options.order) for each in chosen]
     reached = min((order for _, order in staged if order is not None), default=None)
@@ -245,12 +245,19 @@ def _check_order(order: int | None) -> None:
         )
 
 
-def _refuse_tracers(program: Program) -> None:
+def _refuse_what_is_around(program: Program) -> None:
     if any(isinstance(value, jax.core.Tracer) for value in program.constants):
         raise NotPortableError(
             "a program that closes over values of a trace that still goes on cannot be saved",
             where="in pb.trace, called inside of jax.jit or of another transformation",
             do="pass these values as arguments, or trace the program outside",
+        )
+    if program._shares_values:
+        raise NotPortableError(
+            "a program that makes values equal on all devices (as psum does), or uses such values, "
+            "cannot be saved in the body of a checked shard_map: a file does not say which they are",
+            where="in pb.trace, called in the body",
+            do="save the program of the function that calls shard_map",
         )
 
 

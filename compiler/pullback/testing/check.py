@@ -21,6 +21,7 @@ from pullback.frontend.rules.kept_call import KeptCall
 from pullback.frontend.trace import trace
 from pullback.ir import locations
 from pullback.ir.masks import Asked
+from pullback.program.argument_leaves import check_values
 from pullback.program.as_jax.derivative_ops import ATTRIBUTE, RuleInModule
 from pullback.program.record import AnyProgram
 from pullback.program.symbolic import SymbolicProgram
@@ -90,8 +91,10 @@ def check_rules(
 
     Raises:
       WrongRuleError: a rule is wrong.
-      PullbackError: the function cannot be traced; or dimensions of the program are symbols.
+      PullbackError: the function cannot be traced; dimensions of the program are symbols; it is
+        called while JAX traces, or other processes have a part of an argument.
     """
+    check_values("testing.check_rules", args)
     program = _traced(f_or_program, args)
     draw = Draw(seed) if inputs is None else Draw(seed, inputs)
     check = _Check(program, draw, order, tolerance, inputs is None, installed)
