@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests import mesh_table
+
 DEVICES = 8
 RULE_FACTOR = 3.0
 """Scales the rule, which is false by it: a derivative that loses the rule differs."""
@@ -28,7 +30,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         (one,) = _printed(1, folder)
         both = _printed(2, folder)
-    faults = 0
+    faults = _table()
     for name, expected in one.items():
         good = all(_is_close(found.get(name), expected) for found in both)
         faults += not good
@@ -36,15 +38,27 @@ def main() -> int:
     return faults or not one
 
 
-def _printed(count: int, folder: str) -> list[dict[str, Any]]:
+def _table() -> int:
+    """Run the table of meshes on two processes; return in how many kinds a cell differs."""
+    faults = 0
+    for kind in mesh_table.KINDS:
+        expected = [[*cell, outcome] for cell, outcome in mesh_table.expected(kind, 2).items()]
+        for found in _printed(2, "", kind, devices=4):
+            wrong = [each for each in found if each not in expected] or len(found) != len(expected)
+            faults += bool(wrong)
+            print(f"{'DIFFERENT' if wrong else 'as with JAX'}: {kind} mesh: {wrong or len(found)}")
+    return faults
+
+
+def _printed(count: int, folder: str, kind: str = "", devices: int = DEVICES) -> list[Any]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    flags = f"--xla_force_host_platform_device_count={DEVICES // count}"
+    flags = f"--xla_force_host_platform_device_count={devices // count}"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, str(count), str(i), str(port), folder],
+            [sys.executable, "-m", __spec__.name, str(count), str(i), str(port), folder, kind],
             env=environment,
             stdout=subprocess.PIPE,
             text=True,
@@ -63,14 +77,20 @@ def _is_close(found: Any, expected: Any) -> bool:
     return all(a[1] == b[1] and abs(a[0] - b[0]) <= 1e-5 * abs(b[0]) for a, b in pairs)
 
 
-def run(count: int, number: int, port: str, folder: str) -> None:
-    """Be one of the processes: print the sum of squares and the sharding of each result."""
+def run(count: int, number: int, port: str, folder: str, kind: str) -> None:
+    """Be one of the processes: print the sum of squares and the sharding of each result.
+
+    With a kind of mesh, print the outcomes of its cells in the table instead.
+    """
     import jax
     from jax.experimental import multihost_utils
 
     if count > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"127.0.0.1:{port}", count, number)
+    if kind:
+        print(json.dumps([*mesh_table.outcomes(kind)]))
+        return
     found = {}
     for name, make in _derivatives(Path(folder, f"{count}.mlirbc"), number):
         leaves = jax.tree.leaves(make())
