@@ -2,8 +2,8 @@
 
     python -m tests.mesh_table KIND
 
-prints the outcome of each cell of a kind. It is a process of its own, because the number of devices is fixed
-when JAX starts; `tests.files.distributed` runs the same on two processes.
+prints the outcome of each cell of a kind. It is a process of its own, because the number of devices
+is fixed when JAX starts; `tests.files.distributed` runs the same on two processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pullback_runtime import PullbackRuntimeError
 
 W, X = np.linspace(-1, 1, 12).reshape(4, 3), np.linspace(0.5, 1, 32).reshape(8, 4)
 KINDS = ("auto", "explicit", "set", "manual")
-"""Types of the axes; `set` is explicit under `jax.set_mesh`, `manual` in the body of a shard_map."""
+"""Types of axes; `set` is explicit under `jax.set_mesh`, `manual` in the body of a `shard_map`."""
 
 AS_JAX, FAILS_AS_JAX = "as JAX, or better", "raises what JAX raises"
 NEEDS_VALUES = "PullbackError: {} needs values, and is called while JAX traces"
@@ -44,7 +44,9 @@ def bent(x):
     return jnp.tanh(x)
 
 
-bent.defjvp(lambda primals, tangents: (bent(*primals), 3 * tangents[0] * jnp.cos(*primals)))  # false
+bent.defjvp(
+    lambda primals, tangents: (bent(*primals), 3 * tangents[0] * jnp.cos(*primals))
+)  # false
 
 
 @jax.custom_vjp

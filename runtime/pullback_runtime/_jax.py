@@ -296,7 +296,9 @@ def lying_along(
 ) -> list[Any]:
     """Reshard the results of a batched call: `name` for the batch, the rest as `items` say."""
     return [
-        x if axis is None or name is sharding is None else _lying_along(mesh, name, x, axis, sharding)
+        x
+        if axis is None or name is sharding is None
+        else _lying_along(mesh, name, x, axis, sharding)
         for x, axis, sharding in zip(
             outs, axes, (sharding_on(mesh, item) for item in items), strict=True
         )

@@ -146,9 +146,7 @@ def text(axes: Axes) -> str:
     return ", ".join(f"{name}: {size}" for name, size in axes)
 
 
-def here(
-    axes: Axes, backend: str | None, types: tuple[AxisType, ...] | None = None
-) -> Mesh | None:
+def here(axes: Axes, backend: str | None, types: tuple[AxisType, ...] | None = None) -> Mesh | None:
     """Make a mesh with these axes on the devices present here, as `jax.make_mesh` orders them.
 
     Without `types`, the axes are of the type Auto.

@@ -255,7 +255,7 @@ def _refuse_what_is_around(program: Program) -> None:
     if program._shares_values:
         raise NotPortableError(
             "a program that makes values equal on all devices (as psum does), or uses such values, "
-            "cannot be saved in the body of a checked shard_map: a file does not say which they are",
+            "cannot be saved in the body of a checked shard_map: no file says which they are",
             where="in pb.trace, called in the body",
             do="save the program of the function that calls shard_map",
         )
