@@ -368,3 +368,9 @@ def test_the_cotangent_of_an_integer_is_no_container(wrong):
         assert pull((1.0, fits)) == (1.0,)
     with pytest.raises(ArgumentMismatchError, match=r"must have the same tree structure"):
         pull((1.0, wrong))
+
+
+@pytest.mark.parametrize("cotangent", [1.0, jnp.float32(1)], ids=["weak", "strong"])
+def test_a_cotangent_is_weakly_typed_where_it_is_for_jax(cotangent) -> None:
+    found, wanted = (each.vjp(lambda x: jnp.sin(x) * 2, 2.0)[1](cotangent) for each in (pb, jax))
+    assert [x.aval for x in found] == [x.aval for x in wanted]

@@ -52,6 +52,8 @@ class PullBack:
             )
         moving = check_tree(self.out, cotangents[0], "cotangent", "result")
         found = program_in_jax.apply_linear(self.linear, (residuals,), (moving,))
+        if not all(getattr(ct, "weak_type", True) for ct in jax.tree.leaves(moving)):
+            found = jax.tree.map(_strongly_typed, found)
         return argument_leaves.restore_zeros(found, self.primals)
 
     def saved(self, primals: Any, saveable: Sequence[bool]) -> list[Any]:
@@ -101,6 +103,11 @@ class PullBack:
 
 
 _CONSTANT = jax.Array, int, float, complex
+
+
+def _strongly_typed(x: Any) -> Any:
+    """Return a value whose type takes part in promotions: Python's numbers have weak types."""
+    return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
 
 
 def _is_mark(value: Any) -> bool:
