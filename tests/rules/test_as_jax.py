@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,11 @@ from tests.rules import harness
 pytestmark = pytest.mark.whole
 
 CASES = [c for c in harness.all_cases() if isinstance(c.function, str) and c.reference is not None]
+FROM_JAX = list(
+    {c.op: c for c in harness.all_cases()[::-1] if callable(c.function) and c.against_jax}.values()
+)
+"""The first record of each op that is a function of JAX."""
+
 REFUSED = {
     "stablehlo.async_done",
     "stablehlo.async_start",
@@ -69,6 +76,31 @@ def test_values_and_tangents_are_those_of_the_reference(case):
         pairs = (*pairs, *zip(found, expected, strict=True))
     for x, y in pairs:
         np.testing.assert_allclose(x, y, case.tolerance, case.tolerance)
+
+
+@pytest.mark.parametrize("case", FROM_JAX, ids=lambda case: case.op)
+def test_an_op_that_jax_writes_has_the_derivative_of_the_function(case):
+    rng = np.random.default_rng(0)
+    args = harness.sample(case, rng)
+    function = pb.trace(case.function)(*args).as_jax()
+    moving = [i for i, x in enumerate(args) if harness.inexact(x)]
+    primals = [args[i] for i in moving]
+    tangents = [harness.direction(x, rng) for x in primals]
+
+    def derivative(f, primals, tangents):
+        def restricted(*values):
+            found = dict(zip(moving, values, strict=True))
+            return f(*(found.get(i, x) for i, x in enumerate(args)))
+
+        return jax.jvp(restricted, primals, tangents)
+
+    found, wanted = (
+        jax.tree.leaves(jax.jit(functools.partial(derivative, f))(primals, tangents))
+        for f in (function, case.function)
+    )
+    for x, y in zip(found, wanted, strict=True):
+        if y.dtype != jax.dtypes.float0:
+            np.testing.assert_allclose(x, y, case.tolerance, case.tolerance)
 
 
 BITS = """
