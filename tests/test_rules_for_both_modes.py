@@ -83,9 +83,6 @@ def test_each_mode_takes_its_own_rule(name: str, library: Any) -> None:
     tangent = library.jvp(f, (X,), (np.float32(1),))[1]
     gradient = library.grad(f)(X)
     np.testing.assert_allclose(jax.jit(library.grad(f))(X), gradient, rtol=1e-6)
-    if (name, library) == ("in pb.vmap", jax):  # JAX's forward mode of a program is transposed
-        np.testing.assert_allclose(gradient, tangent, rtol=1e-6)
-        return
     if slope is None:
         calls = 3 if name in ("in a scan", "in a loop") else 1
         np.testing.assert_allclose(gradient / tangent, (3 / 2) ** calls, rtol=1e-5)
@@ -117,8 +114,131 @@ def test_a_checkpoint_has_both_modes() -> None:
     np.testing.assert_allclose(pb.jvp(f, (X,), (np.float32(1),))[1], 2 * SLOPE, rtol=1e-6)
 
 
-def test_linearize_takes_the_backward_rules() -> None:
-    np.testing.assert_allclose(pb.linearize(of_y, X)[1](np.float32(1)), 3 * SLOPE, rtol=1e-6)
+def loaded(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return pb.load(artifact.serialize(pb.trace(f)(X)))
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "jit": pb.jit,
+    "trace": lambda f: pb.trace(f)(X),
+    "file": loaded,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_forward_mode_that_jax_takes_of_a_program_takes_the_forward_rule(name: str) -> None:
+    one, program = np.float32(1), PROGRAMS[name](of_y)
+    slopes = {
+        "jvp": jax.jvp(program, (X,), (one,))[1],
+        "jacfwd": jax.jacfwd(program)(X),
+        "linearize": jax.linearize(program, X)[1](one),
+        "linearize in jit": jax.jit(lambda x: jax.linearize(program, x)[1](one))(X),
+        "batch": jax.vmap(jax.jacfwd(program))(jnp.full(2, X))[1],
+        "rematerialized": jax.jacfwd(jax.checkpoint(program))(X),
+    }
+    np.testing.assert_allclose([*slopes.values()], [2 * SLOPE] * len(slopes), rtol=1e-6)
+    transposed = {
+        "grad": jax.grad(program)(X),
+        "jacrev": jax.jacrev(program)(X),
+        "transpose": jax.linear_transpose(lambda t: jax.jvp(program, (X,), (t,))[1], one)(one)[0],
+        "rematerialized": jax.grad(jax.checkpoint(program))(X),
+        "linearized": jax.linear_transpose(jax.linearize(program, X)[1], one)(one)[0],
+    }
+    np.testing.assert_allclose([*transposed.values()], [3 * SLOPE] * len(transposed), rtol=1e-6)
+    twice = jax.jvp(scanned(program), (X,), (one,))[1], jax.grad(scanned(program))(X)
+    np.testing.assert_allclose(twice[1] / twice[0], (3 / 2) ** 3, rtol=1e-5)
+
+
+def test_linear_maps_of_ours_take_the_forward_rule() -> None:
+    one = np.float32(1)
+    np.testing.assert_allclose(pb.linearize(of_y, X)[1](one), 2 * SLOPE, rtol=1e-6)
+    for program in (pb.trace(of_y)(X), loaded(of_y)):
+        forward, linear = program.linearize()
+        out, residuals = forward(X)
+        np.testing.assert_allclose(linear(residuals, one), 2 * SLOPE, rtol=1e-6)
+        np.testing.assert_allclose(out, of_y(X), rtol=1e-6)
+
+
+def test_forward_mode_of_a_gradient_takes_the_forward_rules_of_what_is_in_it() -> None:
+    def squared(x):
+        return of_y(x) ** 2 * jnp.sin(x)
+
+    expected = pb.jvp(pb.grad(squared), (X,), (np.float32(1),))[1]
+    assert abs(expected - jax.grad(pb.grad(squared))(X)) > 0.1
+    for program in (pb.jit(squared), pb.trace(squared)(X), loaded(squared)):
+        np.testing.assert_allclose(jax.hessian(program)(X), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jvp(pb.grad(squared), (X,), (X / X,))[1], expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jacfwd(pb.grad(squared))(X), expected, rtol=1e-6)
+
+
+@jax.custom_jvp
+def stepped(x):
+    return jnp.sin(x)
+
+
+@stepped.defjvp
+def stepped_jvp(primals, tangents):
+    def halve(c):
+        return c[0] + c[1], c[1] / 2
+
+    total = lax.while_loop(lambda c: jnp.abs(c[1]) > 0.1, halve, (0.0, tangents[0]))[0]
+    return stepped(*primals), total
+
+
+MATRIX = jnp.array([[2.0, 1.0], [1.0, 3.0]])
+
+
+def solved_in_part(b):
+    def matvec(v):
+        return {"a": MATRIX @ v["a"], "b": 2 * v["b"]}
+
+    return jax.scipy.sparse.linalg.cg(matvec, {"a": b, "b": b})[0]["a"].sum()
+
+
+def rooted(a):
+    def solve(f, x):
+        return lax.fori_loop(0, 30, lambda _, x: x - f(x) / (3 * x**2), x)
+
+    def tangent_solve(g, y):
+        return jax.scipy.sparse.linalg.gmres(g, y)[0]
+
+    return lax.custom_root(lambda x: x**3 - a, jnp.ones(2), solve, tangent_solve).sum()
+
+
+clips = pb.custom_vjp(lambda x: jnp.sin(x))
+clips.defvjp(lambda x: (clips(x), x), lambda x, ct: (jnp.clip(ct * jnp.cos(x), -1, 1),))
+clips.defjvp(lambda p, t: (clips(*p), jnp.cos(p[0]) * t[0]))
+
+FORWARD_ONLY: dict[str, tuple[Any, Any, Any]] = {
+    "a tangent in a while_loop": (stepped, np.float32(0.3), None),
+    "cg with an unused unknown": (solved_in_part, np.ones(2, np.float32), None),
+    "custom_root by gmres": (rooted, np.array([2, 3], np.float32), None),
+    "frexp": (lambda x: jnp.frexp(x)[0], np.float32(3), None),
+    "a clipped rule": (lambda x: 5 * clips(x), np.float32(0.3), np.float32(1.5 * np.cos(0.3))),
+}
+
+
+@pytest.mark.parametrize("name", FORWARD_ONLY)
+def test_forward_mode_needs_no_reverse_mode(name: str) -> None:
+    f, x, expected = FORWARD_ONLY[name]
+    if expected is None:
+        expected = jax.jvp(f, (x,), (x,))[1]
+    np.testing.assert_allclose(pb.jvp(f, (x,), (x,))[1], expected, rtol=1e-5)
+    np.testing.assert_allclose(pb.linearize(f, x)[1](x), expected, rtol=1e-5)
+    forward, linear = pb.trace(f)(x).linearize()
+    np.testing.assert_allclose(linear(forward(x)[1], x), expected, rtol=1e-5)
+    programs = [pb.jit(f), pb.trace(f)(x)]
+    if f is not rooted:  # a file has rules for both modes
+        programs.append(pb.load(artifact.serialize(pb.trace(f)(x))))
+    for program in programs:
+        np.testing.assert_allclose(jax.jvp(program, (x,), (x,))[1], expected, rtol=1e-5)
+        np.testing.assert_allclose(jax.linearize(program, x)[1](x), expected, rtol=1e-5)
+
+
+def test_a_map_that_has_forward_mode_alone_is_not_transposed() -> None:
+    with pytest.raises(pb.NotLinearError, match="while"):
+        jax.grad(pb.jit(stepped))(X)
+    assert jax.grad(pb.jit(lambda x: 5 * clips(x)))(np.float32(0)) == 1
 
 
 def test_a_program_and_a_file_hold_both_rules() -> None:
@@ -344,7 +464,6 @@ def remedied(x):
 
 REVERSE: dict[str, Callable[..., Any]] = {
     "grad": lambda f: pb.grad(f)(X),
-    "linearize": lambda f: pb.linearize(f, X)[1](np.float32(1)),
     "of a loop": lambda f: pb.grad(thrice(f))(X),
     "of a program": lambda f: pb.trace(f)(X).grad()(X),
 }
@@ -361,5 +480,6 @@ def test_a_callback_on_a_tangent_has_no_reverse_mode_and_the_error_says_what_has
 
 
 def test_a_callback_on_a_tangent_has_forward_mode() -> None:
-    found = pb.jvp(on_tangents, (X,), (np.float32(1),))[1]
-    np.testing.assert_allclose(found, np.cos(X), rtol=1e-6)
+    one = np.float32(1)
+    for found in (pb.jvp(on_tangents, (X,), (one,))[1], pb.linearize(on_tangents, X)[1](one)):
+        np.testing.assert_allclose(found, np.cos(X), rtol=1e-6)

@@ -24,7 +24,7 @@ from jax._src import (
 from jax._src.callback import _IOEffect as IO_EFFECT
 from jax._src.debugging import debug_effect as DEBUG_EFFECT
 from jax._src.export import shape_poly as _shape_poly
-from jax._src.interpreters import mlir as _private_mlir
+from jax._src.interpreters import mlir as _private_mlir, partial_eval as _pe
 from jax._src.lib import xla_client as _xla_client
 from jax._src.mesh import get_concrete_mesh as get_concrete_mesh
 from jax.extend import backend as _backend
@@ -329,6 +329,77 @@ def tell_of_checks(primitive: Any, tell: Callable[..., None]) -> None:
         return _checkify.default_checkify_rule(primitive, *given, **params)
 
     _checkify.error_checks[primitive] = rule
+
+
+def evaluate_partially(primitive: Any, split: Callable[..., Any]) -> None:
+    """Register rules by which JAX evaluates calls of a primitive partially, to linearize them.
+
+    By default, JAX takes all results of a call as unknown if any operand is. Then it could not
+    linearize a call that returns the value and the tangent.
+
+    Args:
+      primitive: has the one parameter `handle`.
+      split: `split(unknown, handle)` returns `Halves`, given a flag for each operand; or None if
+        no result can be known.
+    """
+
+    def halves_of(unknown: Sequence[bool], types: Sequence[Any], handle: Any) -> Any:
+        # Results vary over those axes of a `shard_map` that operands vary over. So a half without
+        # operands is not split off where types vary: its results could not.
+        if not any(unknown) or (all(unknown) and any(t.mat.varying for t in types)):
+            return None
+        return split(unknown, handle)
+
+    def taken(halves: Any, found: Sequence[Any]) -> list[Any]:
+        """Return the residuals, among the results of the first call, that the second takes."""
+        residuals = found[halves.late.count(False) :]
+        pairs = zip(residuals, halves.residuals, strict=True)
+        return [residual for residual, source in pairs if source is None]
+
+    def trace_rule(trace: Any, *tracers: Any, handle: Any) -> Sequence[Any]:
+        unknown = [not tracer.is_known() for tracer in tracers]
+        halves = halves_of(unknown, [tracer.aval for tracer in tracers], handle)
+        if halves is None:
+            params = {"handle": handle}
+            return list(trace.default_process_primitive(primitive, tracers, params))
+        known = [tracers[i].pval.get_known() for i in halves.takes]
+        types, params = tuple(map(jax.typeof, known)), {"handle": halves.known}
+        found = list(primitive.bind_with_trace(trace.parent_trace, known, types, params))
+        operands = [*tracers, *map(trace.new_const, taken(halves, found))]
+        results = trace.default_process_primitive(primitive, operands, {"handle": halves.rest})
+        later, ahead = dict(zip(halves.gives, results, strict=True)), iter(found)
+        return [later[i] if flag else next(ahead) for i, flag in enumerate(halves.late)]
+
+    def equation_rule(
+        saveable: Any, unknown: Sequence[bool], recomputed: Sequence[bool], eqn: Any
+    ) -> tuple[Any, Any, Sequence[bool], Sequence[bool], list[Any]]:
+        everything, nothing = [True] * len(eqn.outvars), [False] * len(eqn.outvars)
+        needed = [v for v, again in zip(eqn.invars, recomputed, strict=True) if not again]
+        types = [v.aval for v in eqn.invars]
+        halves = halves_of(unknown, types, eqn.params["handle"])
+        if any(unknown) and halves is None:
+            return None, eqn, everything, everything, needed
+        late, known, found = nothing, eqn, list(eqn.outvars)
+        if halves is not None:
+            late, params = halves.late, {"handle": halves.known}
+            found = [v for v, flag in zip(found, late, strict=True) if not flag]
+            avals, effects = primitive.abstract_eval(*(types[i] for i in halves.takes), **params)
+            found += map(_core.Var, avals[len(found) :])
+            invars = [eqn.invars[i] for i in halves.takes]
+            known = eqn.replace(invars=invars, outvars=found, params=params, effects=effects)
+        policy = _pe.ensure_enum(saveable(eqn.primitive, *types, **eqn.params))
+        if not eqn.effects and not isinstance(policy, _pe.SaveableType):
+            return known, eqn, late, everything, needed
+        if halves is None:
+            return known, None, late, late, []
+        residuals = taken(halves, found)
+        outs = [eqn.outvars[i] if late[i] else _core.Var(eqn.outvars[i].aval) for i in halves.gives]
+        invars, params = [*eqn.invars, *residuals], {"handle": halves.rest}
+        rest = eqn.replace(invars=invars, outvars=outs, params=params)
+        return known, rest, late, late, [*needed, *residuals]
+
+    _pe.custom_partial_eval_rules[primitive] = trace_rule
+    _pe.partial_eval_jaxpr_custom_rules[primitive] = equation_rule
 
 
 def hold_weakly(kind: type) -> None:

@@ -14,8 +14,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 from jax.extend.core import Primitive
@@ -161,34 +160,73 @@ for _platform in INSTALL:
 # Transformations.
 
 
-@dataclass(frozen=True)
-class SplitJVP:
-    """A derivative in two calls: `forward` computes and remembers, `linear` maps tangents.
+class JVPRule(Protocol):
+    """`rule(handle, perturbed)`: `perturbed` are the positions of arguments with tangents.
 
-    `forward: (args…) -> (outs…, residuals…)`;
-    `linear: (residuals…, tangents of the perturbed args…) -> (tangents of inexact outs…)`.
+    The module is `(args…, tangents of the perturbed args…) -> (outs…, tangents of inexact outs…)`.
     """
 
-    forward: ModuleHandle
-    linear: ModuleHandle
+    def __call__(self, handle: ModuleHandle, perturbed: tuple[int, ...]) -> ModuleHandle: ...
 
 
-class JVPRule(Protocol):
-    """`rule(handle, perturbed)`: `perturbed` are the positions of arguments with tangents."""
+class Transposed(NamedTuple):
+    """A transposed call: the module `(known args…, cotangents of outs…) -> (cts of args…)`.
 
-    def __call__(self, handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJVP: ...
+    Attributes:
+      handle: the module.
+      gives: positions of the args whose cotangents it returns; all that were asked for, or more.
+      takes: positions of the outs whose cotangents it takes; all that were given, or more.
+      known: positions of the args that it takes; all that are not in `gives` if this is None.
+    """
+
+    handle: ModuleHandle
+    gives: tuple[int, ...]
+    takes: tuple[int, ...]
+    known: tuple[int, ...] | None = None
 
 
 class TransposeRule(Protocol):
-    """`rule(handle, linear, given)`: a module `(other args…, cotangents of outs…) -> (cts…)`.
+    """`rule(handle, linear, given)`: the transpose in the args at `linear` of the outs at `given`.
 
-    The rule also returns the positions of the args whose cotangents the module returns, and of the
-    outs whose cotangents it takes. They include `linear` and `given`, respectively.
+    The fields of `Transposed` as a tuple will do.
     """
 
     def __call__(
         self, handle: ModuleHandle, linear: tuple[int, ...], given: tuple[int, ...]
-    ) -> tuple[ModuleHandle, tuple[int, ...], tuple[int, ...]]: ...
+    ) -> Transposed: ...
+
+
+class Halves(NamedTuple):
+    """A call split in two, the first half of which JAX can run without the unknown operands.
+
+    `known: (operands at takes…) -> (results not in late…, residuals…)`;
+    `rest: (all operands…, residuals…) -> (results at gives…)`.
+
+    Attributes:
+      known: the module of the first call.
+      rest: the module of the second.
+      takes: the operands of the first call, all of them known.
+      late: for each result, True if it is taken from the second call.
+      gives: the results that the second call computes, those in `late` or more.
+      residuals: for each residual, the operand in `takes` that it is; None for one that is no
+        operand, which alone the second call takes.
+    """
+
+    known: ModuleHandle
+    rest: ModuleHandle
+    takes: Sequence[int]
+    late: Sequence[bool]
+    gives: Sequence[int]
+    residuals: Sequence[int | None] = ()
+
+
+class PartialEvaluationRule(Protocol):
+    """`rule(handle, unknown)`: the call in halves; `unknown` are positions of operands.
+
+    It returns None if no result can be known.
+    """
+
+    def __call__(self, handle: ModuleHandle, unknown: tuple[int, ...]) -> Halves | None: ...
 
 
 class BatchingRule(Protocol):
@@ -215,9 +253,12 @@ def set_rules(
     jvp: JVPRule | None = None,
     transpose: TransposeRule | None = None,
     batching: BatchingRule | None = None,
+    partial_evaluation: PartialEvaluationRule | None = None,
     explain_nan: Callable[[ModuleHandle, Sequence[Any], bool], object] | None = None,
 ) -> None:
-    """Register how a module is differentiated, transposed and batched; None leaves one as it is.
+    """Register how a module is differentiated, transposed, batched and split in two.
+
+    None leaves a rule as it is.
 
     `explain_nan(handle, args, infs)` says which op makes a NaN, or an infinity; None if it does not
     know.
@@ -229,6 +270,7 @@ def set_rules(
         "jvp": jvp,
         "transpose": transpose,
         "batching": batching,
+        "partial_evaluation": partial_evaluation,
         "explain_nan": explain_nan,
     }
     _RULES.update({name: rule for name, rule in given.items() if rule is not None})
@@ -251,22 +293,29 @@ def _is_inexact(aval: Any) -> bool:
 
 def _jvp(primals: Any, tangents: Any, *, handle: ModuleHandle) -> tuple[list[Any], list[Any]]:
     perturbed = tuple(i for i, t in enumerate(tangents) if not _jax.is_zero(t))
-    split = _rule("jvp", "differentiate", handle)(handle, perturbed)
-    results = call_module(split.forward, *primals)
-    count = len(handle.out_avals)
-    outs, residuals = results[:count], results[count:]
-    moved = iter(call_module(split.linear, *residuals, *(tangents[i] for i in perturbed)))
-    return outs, [next(moved) if _is_inexact(out) else _jax.zero_tangent(out) for out in outs]
+    derivative = _rule("jvp", "differentiate", handle)(handle, perturbed)
+    results = call_module(derivative, *primals, *(tangents[i] for i in perturbed))
+    outs = handle.out_avals
+    moved = iter(results[len(outs) :])
+    found = [next(moved) if _is_inexact(out) else _jax.zero_tangent(out) for out in outs]
+    return results[: len(outs)], found
+
+
+def _split(unknown: Sequence[bool], handle: ModuleHandle) -> Halves | None:
+    rule = _RULES.get("partial_evaluation")
+    return rule and rule(handle, tuple(i for i, flag in enumerate(unknown) if flag))
 
 
 def _transpose(cotangents: Any, *args: Any, handle: ModuleHandle) -> list[Any]:
     linear = tuple(i for i, arg in enumerate(args) if _jax.is_undefined_primal(arg))
     results = enumerate(zip(cotangents, handle.out_avals, strict=True))
     given = tuple(i for i, (ct, v) in results if _is_inexact(v) and not _jax.is_zero(ct))
-    transposed, gives, takes = _rule("transpose", "transpose", handle)(handle, linear, given)
-    known = [arg for i, arg in enumerate(args) if i not in set(gives)]
-    active = [_of_dtype(_jax.instantiate(cotangents[i]), handle.out_avals[i].dtype) for i in takes]
-    moved = dict(zip(gives, call_module(transposed, *known, *active), strict=True))
+    found = Transposed(*_rule("transpose", "transpose", handle)(handle, linear, given))
+    others = tuple(i for i in range(len(args)) if i not in set(found.gives))
+    known = [args[i] for i in (others if found.known is None else found.known)]
+    outs = handle.out_avals
+    active = [_of_dtype(_jax.instantiate(cotangents[i]), outs[i].dtype) for i in found.takes]
+    moved = dict(zip(found.gives, call_module(found.handle, *known, *active), strict=True))
     return [moved[i] if i in set(linear) else None for i in range(len(args))]
 
 
@@ -309,6 +358,7 @@ _FAILED_CHECK = "FailedCheckError"
 """The error of `checkify.check`, which no module contains: JAX refuses to lower it alone."""
 
 _jax.tell_of_checks(call_module_p, _check)
+_jax.evaluate_partially(call_module_p, _split)
 _jax.primitive_jvps[call_module_p] = _jvp
 _jax.primitive_transposes[call_module_p] = _transpose
 _jax.primitive_batchers[call_module_p] = _batch

@@ -19,7 +19,8 @@ from pullback_runtime._handle import (
 from pullback_runtime._interpret import run_interpreted as run_interpreted
 from pullback_runtime._load import LoadedProgram as LoadedProgram
 from pullback_runtime._primitive import (
-    SplitJVP as SplitJVP,
+    Halves as Halves,
+    Transposed as Transposed,
     call_module as call_module,
     set_rules as set_rules,
 )

@@ -404,7 +404,7 @@ def test_what_jax_knows_of_a_call_is_computed_apart_from_the_rest():
 
 def test_the_map_of_tangents_is_not_made_where_jax_transposes_it(monkeypatch):
     """Its transpose is there; whether a result of it is known needs no look at it either."""
-    monkeypatch.setattr(program_in_jax, "_swapped", lambda backward: pytest.fail("made"))
+    monkeypatch.setattr(program_in_jax, "_pushforward", lambda *_: pytest.fail("made"))
     assert_agrees(jax.grad(pb.jit(wave))(1.3, 0.7), jax.grad(wave)(1.3, 0.7))
 
 
@@ -433,7 +433,7 @@ def test_what_jax_knows_may_come_from_a_call_that_takes_the_rest_too(name):
 
 
 def test_a_call_whose_operands_are_known_is_not_taken_apart(monkeypatch):
-    monkeypatch.setattr(derivation, "by_dependence", lambda *_: pytest.fail("taken apart"))
+    monkeypatch.setattr(derivation, "known_part", lambda *_: pytest.fail("taken apart"))
     assert_agrees(jax.linearize(pb.jit(wave), 1.3, 0.7)[0], wave(1.3, 0.7))
 
 
@@ -457,10 +457,10 @@ def test_what_a_result_depends_on_may_differ_by_the_platform():
         return chosen, 2 * t
 
     program = pb.trace(function)(XS, XS)
-    parts = derivation.by_dependence(program_of(program.handle), (1,))
-    assert parts.late == (False, True)
+    known, late = derivation.known_part(program_of(program.handle), (1,))
+    assert late == (False, True)
     with pytest.raises(pb.PullbackError, match="for known that is not on cuda"):
-        parts.known.handle.elsewhere("cuda")
+        known.handle.elsewhere("cuda")
 
 
 def test_an_effect_is_not_had_twice_for_what_jax_knows():

@@ -6,22 +6,30 @@ here: they find the program behind a handle and derive new programs in the IR, r
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 
 import pullback_runtime
-from pullback._jax import hijax, partial_evaluation, prng_keys, tracing
+from pullback._jax import hijax, prng_keys, tracing
 from pullback._jax.tangent_types import high_type, is_inexact
-from pullback.errors import ArgumentMismatchError, MissingRuleError, PullbackError
+from pullback.errors import (
+    ArgumentMismatchError,
+    MissingRuleError,
+    NotDifferentiableError,
+    NotLinearError,
+    PullbackError,
+)
 from pullback.frontend.trace import trace
-from pullback.ir.modules import clone, element_types, result_types
-from pullback.ir.symbols import functions
+from pullback.ir.modules import clone
 from pullback.passes import manager
 from pullback.program import batches, derivation, platform_variants
 from pullback.program.argument_leaves import spell
+from pullback.program.halves import Sources, sources_of
 from pullback.program.handles import Origin, origin_of, program_of
 from pullback.program.memo import once
 from pullback.program.nans.report import NanReport
@@ -30,11 +38,10 @@ from pullback.program.program import Program
 from pullback.program.provenance import Recipe
 from pullback.program.record import Interface
 from pullback.program.symbolic import SymbolicProgram
-from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
+from pullback_runtime import Halves, ModuleHandle, Transposed, _module, call_module
 from pullback_runtime._arguments import promoted_dtype
 from pullback_runtime._load import flat_trees
 from pullback_runtime._meshes import on_devices_of
-from pullback_runtime._primitive import call_module_p
 
 
 def apply(program: Program | SymbolicProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -90,51 +97,120 @@ def check_operands(program: Program, operands: list[Any]) -> None:
             )
 
 
-def _differentiated(handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJVP:
-    """Split reverse mode in two; the linear map of forward mode is the second's transpose."""
-    return _split(program_of(handle), perturbed)
+def _differentiated(handle: ModuleHandle, perturbed: tuple[int, ...]) -> ModuleHandle:
+    """Return forward mode, and reverse mode for who takes it apart or transposes it."""
+    return _derivative(program_of(handle), perturbed)
 
 
 @once
-def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
-    forward, backward = flat.split_vjp(argnums=perturbed)
-    outs = len(flat.out_avals)
-    residuals = forward.handle.out_avals[outs:]
+def _derivative(flat: Program, perturbed: tuple[int, ...]) -> ModuleHandle:
+    own, args = flat.handle, len(flat.in_avals)
     tangents = tuple(flat.in_avals[i] for i in perturbed)
-    elements = _elements(flat, perturbed)
-    moved = tuple(aval for aval in flat.out_avals if is_inexact(aval))
-    count = len(residuals)
-    linear = Origin(
-        lambda: program_of(_swapped(backward, elements).handle),
-        linear=tuple(range(count, count + len(tangents))),
-        transposed=_linear_in_last(backward, len(moved)),
+    moved = [i for i, aval in enumerate(flat.out_avals) if is_inexact(aval)]
+    count = len(flat.out_avals)
+    places = {i: count + n for n, i in enumerate(moved)}
+    origin = Origin(
+        lambda: program_of(flat.jvp(argnums=perturbed).handle),
+        linear=tuple(range(args, args + len(tangents))),
+        transposed=lambda: _pullback(flat, perturbed),
+        halves=lambda: _halves(flat, perturbed),
     )
-    operands = (*residuals, *tangents)
+    around = flat._environment
+    if around.host_callbacks:  # a rule may write where its function only prints
+        with contextlib.suppress(PullbackError):
+            around = origin.program._environment
+    return origin.handle(
+        around,
+        (*flat.in_avals, *tangents),
+        (*flat.out_avals, *(flat.out_avals[i] for i in moved)),
+        debugs=around.only_debugs,
+        on_host=(*own.on_host, *(places[i] for i in own.on_host if i in places)),
+        lost_checks=own.lost_checks,
+        pure=own.pure,
+    )
+
+
+@once
+def _halves(flat: Program, perturbed: tuple[int, ...]) -> Halves:
+    """Split forward mode: into the forward half of reverse mode, and a map whose transpose is bwd.
+
+    The map `(args…, tangents…, residuals that are no args…) -> (tangents of inexact outs…)` has
+    what both modes need: its own program is forward mode, which may have other rules.
+    """
+    forward, backward = flat.split_vjp(argnums=perturbed)
+    args, outs = len(flat.in_avals), len(flat.out_avals)
+    tangents = tuple(flat.in_avals[i] for i in perturbed)
+    moved = tuple(aval for aval in flat.out_avals if is_inexact(aval))
+    sources, first = sources_of(forward), args + len(tangents)
+    rest = [i for i, source in enumerate(sources) if source is None]
+    places = tuple(_places(sources, first))
+    residuals = tuple(forward.handle.out_avals[outs + i] for i in rest)
+    operands = (*flat.in_avals, *tangents, *residuals)
+    linear = tuple(range(args, first))
+
+    def transposed() -> Transposed:
+        handle = _linear_in_last(backward, len(moved))
+        return Transposed(handle, linear, tuple(range(len(moved))), places)
+
+    def make() -> Program:
+        return _pushforward(flat, perturbed, operands, sources)
+
+    pushed = Origin(make, linear=linear, transposed=transposed)
     # What a linear map calls back for is used, or nobody misses it.
-    return SplitJVP(forward.handle, linear.handle(flat._environment, operands, moved, pure=True))
+    handle = pushed.handle(flat._environment, operands, moved, pure=True)
+    late = (False,) * outs + (True,) * len(moved)
+    gives = range(outs, outs + len(moved))
+    return Halves(forward.handle, handle, range(args), late, gives, sources)
 
 
-def _elements(program: Program, positions: Sequence[int]) -> tuple[str, ...]:
-    """Return the element types of the arguments at these positions."""
-    (block,) = functions(program.module)["main"].regions[0].blocks
-    first = len(program.constants)
-    return element_types([block.arguments[first + i].type for i in positions])
+def _places(sources: Sources, first: int) -> Iterator[int]:
+    """Yield the operand that each residual is: an argument, or one of those from `first` on."""
+    others = itertools.count(first)
+    return (next(others) if source is None else source for source in sources)
 
 
-def _swapped(backward: Program, elements: tuple[str, ...]) -> Program:
-    """Transpose the map of cotangents to that of tangents, typed as their primal values."""
-    if element_types(result_types(backward.module)) != elements:
-        backward = derivation.with_results_like(backward, elements)
-    return backward.transpose(argnums=(1,))
+def _pushforward(
+    flat: Program, perturbed: tuple[int, ...], operands: Sequence[Any], sources: Sources
+) -> Program:
+    """Return the linear map of `_halves`: the linear half of forward mode, of the same operands.
+
+    Its residuals are those of reverse mode, or else all arguments.
+    """
+    forward, linear = flat.linearize(argnums=perturbed)
+    args, found = len(flat.in_avals), sources_of(forward)
+    assert found in (sources, tuple(range(args))), "forward mode has residuals of its own"
+    first = args + len(perturbed)
+    places = [*_places(found, first), *range(args, first)]
+
+    def push(*values: Any) -> list[Any]:
+        return call_module(linear.handle, *(values[i] for i in places))
+
+    return program_of(trace(push)(*tracing.structs(operands)).handle)
+
+
+def _pullback(flat: Program, perturbed: tuple[int, ...]) -> Transposed:
+    """Return reverse mode as the transpose of the call of forward mode as a whole."""
+    forward, backward = flat.split_vjp(argnums=perturbed)
+    args, outs = len(flat.in_avals), len(flat.out_avals)
+    moved = [aval for aval in flat.out_avals if is_inexact(aval)]
+
+    def pull(*values: Any) -> list[Any]:
+        residuals = call_module(forward.handle, *values[:args])[outs:]
+        return call_module(backward.handle, *residuals, *values[args:])
+
+    program = trace(pull)(*tracing.structs((*flat.in_avals, *moved)))
+    linear = tuple(range(args, args + len(perturbed)))
+    takes = tuple(range(outs, outs + len(moved)))
+    return Transposed(_linear_in_last(program, len(moved)), linear, takes, tuple(range(args)))
 
 
 def _transposed(
     handle: ModuleHandle, linear: tuple[int, ...], given: tuple[int, ...]
-) -> tuple[ModuleHandle, tuple[int, ...], tuple[int, ...]]:
-    """Return the transpose, the operands it gives cotangents of, and the results it takes them of.
+) -> Transposed:
+    """Return the transpose, by the rules of reverse mode where the call is one of forward mode.
 
-    It gives those asked for, or more, and takes those given, unless it has all. A result may depend
-    on what is not linear alone, as the value beside a tangent; it has none.
+    It gives the cotangents asked for, or more, and takes those given, unless it has all. A result
+    may depend on what is not linear alone, as the value beside a tangent; it has none.
     JAX knows some tangents where others are linear, such as the zeros that the rule of a
     `custom_jvp` is given: the transpose in all of them has no term of those.
     """
@@ -142,29 +218,29 @@ def _transposed(
     if set(linear) <= set(origin.linear):
         linear = origin.linear
     if origin.transposed is not None and origin.linear == linear:
-        outs = enumerate(handle.out_avals)
-        return origin.transposed, linear, tuple(i for i, aval in outs if is_inexact(aval))
+        return origin.transposed()
     transposed = derivation.transpose_of_results(origin.program, linear, given)
-    return _linear_in_last(transposed, len(given)), linear, given
+    return Transposed(_linear_in_last(transposed, len(given)), linear, given)
 
 
-def _known_and_rest(
-    unknown: Sequence[bool], params: partial_evaluation.Params
-) -> partial_evaluation.Halves | None:
-    """Split off the results that JAX can know beside a linear map, as the value beside a tangent.
+def _known_and_rest(handle: ModuleHandle, unknown: tuple[int, ...]) -> Halves | None:
+    """Split off what JAX can know beside a linear map, as the value beside a tangent.
 
-    The rest takes all operands again: what both compute is one computation where both are lowered
-    together.
+    Forward mode is split as reverse mode is, if there is one. Otherwise the rest is the whole call
+    again: what both compute is one computation where both are lowered together.
     """
-    handle = params["handle"]
-    origin, places = origin_of(handle), tuple(i for i, flag in enumerate(unknown) if flag)
-    if origin.transposed is not None:  # a linear map, whose program nobody may need
+    origin = origin_of(handle)
+    if origin.halves is not None and set(unknown) <= set(origin.linear):
+        with contextlib.suppress(MissingRuleError, NotDifferentiableError, NotLinearError):
+            return origin.halves()
+    elif origin.halves is None and origin.transposed is not None:  # a linear map,
+        return None  # whose program nobody may need
+    found = derivation.known_part(origin.program, unknown)
+    if found is None:
         return None
-    parts = derivation.by_dependence(origin.program, places)
-    if parts is None:
-        return None
-    origin_of(parts.rest.handle).linear = origin.linear
-    return {"handle": parts.known.handle}, {"handle": parts.rest.handle}, parts.late
+    known, late = found
+    takes = [i for i in range(len(handle.in_avals)) if i not in unknown]
+    return Halves(known.handle, handle, takes, late, range(len(late)))
 
 
 def _batched(
@@ -316,7 +392,10 @@ def _explained(handle: ModuleHandle, args: Sequence[Any], infs: bool) -> NanRepo
         return None
 
 
-partial_evaluation.install(call_module_p, _known_and_rest)
 pullback_runtime.set_rules(
-    jvp=_differentiated, transpose=_transposed, batching=_batched, explain_nan=_explained
+    jvp=_differentiated,
+    transpose=_transposed,
+    batching=_batched,
+    partial_evaluation=_known_and_rest,
+    explain_nan=_explained,
 )

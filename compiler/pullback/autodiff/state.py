@@ -45,6 +45,7 @@ class Differentiation:
         self.through_function = False  # of a custom_vjp call without a jvp rule, not its rules
         self.stores_all = False  # what reverse mode needs, and no minimum cut of it
         self.has_checkpoints = False  # whether a loop was reversed by checkpoints
+        self.has_two_rules = False  # a call was reversed that has a rule for forward mode as well
         self._outer_loc, build.here.loc = build.here.loc, ir.Location.unknown(_jax.context())
 
     # ---------------------------------------------------------------------------- functions

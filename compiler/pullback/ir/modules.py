@@ -24,6 +24,17 @@ def clone(module: ir.Module) -> ir.Module:
     return copy
 
 
+def replace_content(module: ir.Module, other: ir.Module) -> None:
+    """Replace the functions and attributes of a module with copies of those of another."""
+    for op in list(module.body.operations):
+        erase(op.operation)
+    with module.context, ir.Location.unknown(module.context):
+        for name, attribute in other.operation.attributes.items():
+            module.operation.attributes[name] = attribute
+        for op in other.body.operations:
+            op.operation.clone(ip=ir.InsertionPoint(module.body))
+
+
 MOST_ELEMENTS = 64
 """A constant with more elements is elided where IR is shown. Traced functions have none: arrays
 that they close over are arguments from this size on."""

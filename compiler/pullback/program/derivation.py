@@ -30,7 +30,7 @@ from pullback.ir.symbols import functions, is_public
 from pullback.passes import manager
 from pullback.passes.checkpoint import Checkpoint
 from pullback.passes.differentiating_pass import Through
-from pullback.passes.entry_edits import ConvertResults, ReorderOperands, SelectResults
+from pullback.passes.entry_edits import ReorderOperands, SelectResults
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
@@ -371,22 +371,11 @@ def transpose_of_results(program: R, argnums: Sequence[int], outs: tuple[int, ..
     return _transposed(program, tuple(argnums), outs)
 
 
-class Parts(NamedTuple, Generic[R]):
-    """A program split in two by its results; the first half takes some of the arguments only.
-
-    Attributes:
-      late: for each result, whether it is one of `rest`.
-    """
-
-    known: R
-    rest: R
-    late: tuple[bool, ...]
-
-
 @once
-def by_dependence(program: R, unknown: tuple[int, ...]) -> Parts[R] | None:
-    """Split a program by whether its results depend on the arguments at `unknown`.
+def known_part(program: R, unknown: tuple[int, ...]) -> tuple[R, tuple[bool, ...]] | None:
+    """Return the program of the results that do not depend on the arguments at `unknown`.
 
+    It takes the other arguments. The flags tell which results depend on those at `unknown`.
     Arguments and results are not in trees. Return None if all results depend on them, or if the
     program has a side effect, which would come twice.
     """
@@ -395,9 +384,8 @@ def by_dependence(program: R, unknown: tuple[int, ...]) -> Parts[R] | None:
     late = dependent(program, unknown)
     if all(late):
         return None
-    args = range(len(program.in_avals))
-    known = _part(program, [i for i in args if i not in unknown], late, False)
-    return Parts(known, _part(program, args, late, True), late)
+    args = [i for i in range(len(program.in_avals)) if i not in unknown]
+    return _part(program, args, late), late
 
 
 def dependent(program: Record, unknown: Iterable[int]) -> tuple[bool, ...]:
@@ -429,14 +417,14 @@ def _dependence(program: Record, unknown: Iterable[int]) -> set[Any]:
 
 
 @for_each
-def _part(program: R, args: Sequence[int], late: Sequence[bool], which: bool) -> R:
-    """Return the program of the results flagged `which`, which takes these arguments only.
+def _part(program: R, args: Sequence[int], late: Sequence[bool]) -> R:
+    """Return the program of the results that are not `late`, which takes these arguments only.
 
     Raises:
       PullbackError: on this platform the results depend on other arguments too.
     """
     old = Signature.of(program)
-    outs = tuple(i for i, flag in enumerate(late) if flag is which)
+    outs = tuple(i for i, flag in enumerate(late) if not flag)
     depend = dependent(program, set(range(len(program.in_avals))) - set(args))
     if any(depend[i] for i in outs):
         raise PullbackError(
@@ -447,14 +435,6 @@ def _part(program: R, args: Sequence[int], late: Sequence[bool], which: bool) ->
     new = Signature(tuple(old.args[i] for i in args), {}, tuple(old.out[i] for i in outs))
     stages = SelectResults(outs), ReorderOperands(tuple(args)), "symbol-dce"
     return program._after(stages, _interface(new))
-
-
-@for_each
-def with_results_like(program: R, elements: tuple[str, ...]) -> R:
-    """Return the program with its results converted to these element types."""
-    old = Signature.of(program)
-    interface = _interface(Signature(old.args, old.kwargs, old.out))
-    return program._after((ConvertResults(elements),), interface)
 
 
 @once

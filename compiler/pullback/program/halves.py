@@ -26,9 +26,7 @@ def without_arguments(split: Split[Any]) -> tuple[Split[Any], Sources]:
     """Return a split whose forward program returns no arguments as residuals, and their sources."""
     forward, linear = split
     out, residuals = Signature.of(forward).out
-    returned = list(terminator(_body(forward)).operands)
-    hidden = len(forward.constants)
-    sources = tuple(_argument(returned[slot.position], hidden) for slot in residuals)
+    sources = sources_of(forward)
     rest = [slot for slot, leaf in zip(residuals, sources, strict=True) if leaf is None]
     kept, out_tree = jax.tree.flatten((out, rest))
     select = SelectResults(tuple(slot.position for slot in kept))
@@ -49,6 +47,14 @@ def without_arguments(split: Split[Any]) -> tuple[Split[Any], Sources]:
     ahead = _with_interface(forward, out_tree=out_tree, out_avals=avals)
     ahead = after(forward, again, dataclasses.replace(ahead, module=module))
     return Split(ahead, _with_interface(linear, arg_paths=tuple(paths))), sources
+
+
+def sources_of(forward: Any) -> Sources:
+    """Return, for each residual of a forward half, the leaf of the arguments that it is."""
+    _, residuals = Signature.of(forward).out
+    returned = list(terminator(_body(forward)).operands)
+    hidden = len(forward.constants)
+    return tuple(_argument(returned[slot.position], hidden) for slot in residuals)
 
 
 def _with_interface(program: Any, **changes: Any) -> Any:

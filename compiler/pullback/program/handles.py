@@ -23,7 +23,7 @@ from pullback.passes.as_run import as_run
 from pullback.program import hooks, platform_variants
 from pullback.program.memo import once
 from pullback.program.record import Interface, R, Record
-from pullback_runtime import ModuleHandle, _module
+from pullback_runtime import Halves, ModuleHandle, Transposed, _module
 from pullback_runtime._handle import LOST_CHECKS
 from pullback_runtime._jax import operations_where
 
@@ -39,12 +39,15 @@ class Origin:
       make: gives the program, of which every operand of the handle is an argument, and every
         result an item of a tuple.
       linear: operands that the program is known to be linear in, in all of them together.
-      transposed: the handle of the transpose in these, where one is known.
+      transposed: gives the transpose in these, where it is not derived from the program.
+      halves: splits the program in two, the second of which is linear in these operands, where
+        that is not derived from the program either.
     """
 
     make: Callable[[], Any]
     linear: tuple[int, ...] = ()
-    transposed: ModuleHandle | None = None
+    transposed: Callable[[], Transposed] | None = None
+    halves: Callable[[], Halves] | None = None
 
     @functools.cached_property
     def program(self) -> Any:

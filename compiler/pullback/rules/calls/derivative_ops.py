@@ -439,6 +439,7 @@ def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> st
 def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     if op.frame.linear:
         return vjp_of_function(op, decomposition(op), cts)
+    op.frame.diff.has_two_rules |= _has_jvp_rule(op)
     rules = of_kind(op, _vjp_rules, cts)
     if all(ct is None for ct in cts) and not any(i is not None for i in rules[0].gives):
         return [None] * len(op.operands)
