@@ -402,7 +402,73 @@ def test_the_code_of_a_function_is_differentiated_where_the_caller_says_so(name,
     with pytest.raises((pb.NotLinearError, pb.MissingRuleError)) as error:
         FORWARD[how](f)
     assert "f.defjvp(…) of f = pb.custom_vjp(…)" in error.value.do
-    assert 'through="function"' in error.value.do
+    assert error.value.do.startswith("take reverse mode, which keeps every rule")
+    called = {"odeint": "odeint", "with a callback": "called_back"}.get(name, "clipped")
+    assert f'through={{"{called}": "function"}}' in error.value.do
+    np.testing.assert_allclose(FORWARD[how](f, through={called: "function"}), slope, rtol=1e-4)
+
+
+@jax.custom_vjp
+def safe_norm(x):
+    return jnp.sqrt(x @ x)
+
+
+safe_norm.defvjp(
+    lambda x: (safe_norm(x), x), lambda x, ct: (ct * x / jnp.where(x @ x == 0, 1, safe_norm(x)),)
+)
+
+
+@jax.custom_vjp
+def summed(x):
+    return x.sum()
+
+
+summed.defvjp(lambda x: (summed(x), x), lambda x, ct: (jnp.clip(ct, -1, 1) + 0 * x,))
+
+
+@pytest.mark.parametrize("key", [summed, "summed"])
+@pytest.mark.parametrize("how", ["jvp", "jacfwd", "linearize", "program", "file"])
+def test_the_code_of_one_function_is_differentiated_and_other_rules_stay(
+    key: Any, how: str
+) -> None:
+    """At zero, the derivative of the norm's code is NaN."""
+
+    def f(x):
+        return safe_norm(x) + summed(x) + jax.vmap(summed)(x[None])[0]
+
+    x, t, through = np.zeros(2, np.float32), np.ones(2, np.float32), {key: "function"}
+    program = pb.trace(f)(x)
+    found = {
+        "jvp": lambda: pb.jvp(f, (x,), (t,), through=through)[1],
+        "jacfwd": lambda: pb.jacfwd(f, through=through)(x) @ t,
+        "linearize": lambda: pb.linearize(f, x, through=through)[1](t),
+        "program": lambda: program.jvp(through=through)(x, t)[1],
+        "file": lambda: pb.load(artifact.serialize(program)).jvp(through=through)(x, t)[1],
+    }[how]()
+    assert found == 4
+
+
+@pytest.mark.parametrize("derive", [pb.jvp, lambda f, p, t, **how: pb.linearize(f, *p, **how)])
+def test_a_linear_rule_is_not_dropped_unless_it_is_named(derive: Any) -> None:
+    x = np.zeros(2, np.float32)
+    with pytest.raises(pb.ArgumentMismatchError, match="drops the rule of `safe_norm`") as error:
+        derive(lambda x: safe_norm(x) + summed(x), (x,), (x,), through="function")
+    assert 'through={f: "function"}' in error.value.do
+    assert "test_rules_for_both_modes.py" in error.value.where
+    named = {"safe_norm": "function", summed: "function"}
+    assert derive(lambda x: safe_norm(x + 1) + summed(x), (x,), (x,), through=named)
+
+
+def test_reverse_over_reverse_keeps_all_rules() -> None:
+    """As the error says that forces nobody to drop a rule."""
+
+    def f(x):
+        return safe_norm(x) ** 2 + jnp.sin(summed(x))
+
+    x, v = np.zeros(2, np.float32), np.ones(2, np.float32)
+    product = pb.grad(lambda x: jnp.vdot(pb.grad(f)(x), v))(x)
+    assert np.isfinite(product).all()
+    np.testing.assert_allclose(product, pb.jacrev(pb.grad(f))(x) @ v, rtol=1e-6)
 
 
 def test_the_code_in_a_file_is_differentiated_as_well() -> None:
@@ -428,7 +494,12 @@ def test_other_rules_are_honoured_on_the_way() -> None:
 def test_what_cannot_be_differentiated_through_is_refused() -> None:
     with pytest.raises(pb.ArgumentMismatchError, match="through='code'") as error:
         pb.jvp(clipped, (X,), (X,), through="code")
-    assert '"function"' in error.value.do
+    assert "called by these names: clipped" in error.value.do
+    for through in ({"clipped": "code"}, {3: "function"}):
+        with pytest.raises(pb.ArgumentMismatchError, match="nothing to differentiate") as error:
+            pb.jvp(clipped, (X,), (X,), through=through)
+        assert '{f: "function"}' in error.value.do
+    assert pb.jvp(both, (X, Y), (X, Y), through={"both": "rules"})
     size = jax.export.symbolic_shape("n")
     program = pb.trace(jnp.sin)(jax.ShapeDtypeStruct(size, jnp.float32))
     with pytest.raises(pb.PullbackError, match="whose dimensions are symbols"):

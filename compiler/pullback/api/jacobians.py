@@ -15,9 +15,9 @@ from pullback.api import program_in_jax, static_arguments
 from pullback.api.transforms import program_of
 from pullback.errors import DerivativeTypeError
 from pullback.frontend.rules.trace_rule import converted
-from pullback.passes.differentiating_pass import Through
 from pullback.program import argument_leaves, derivation
 from pullback.program.argument_leaves import argnums_of, is_complex, positions, spell
+from pullback.program.derivation import Through, read_through
 from pullback.program.memo import derived_once
 
 
@@ -35,7 +35,7 @@ def jacfwd(
     tangent for each element of the argument, as one batch. `argnums`, `has_aux`, `holomorphic` and
     errors are as for `grad`, `through` as for `jvp`.
     """
-    return _jacobian(fun, _forward, _options(argnums, has_aux, holomorphic, through))
+    return _jacobian(fun, _forward, _options(argnums, has_aux, holomorphic, read_through(through)))
 
 
 def jacrev(
@@ -106,7 +106,7 @@ def _forward(
     argnums: Any,
     has_aux: bool,
     holomorphic: bool,
-    through: Through,
+    through: str,
 ) -> tuple[Any, list[Any]]:
     chosen = argument_leaves.chosen(args, argnums)
     _check("jacfwd", chosen, "inputs", holomorphic, complex_too=False)

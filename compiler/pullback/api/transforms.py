@@ -30,7 +30,6 @@ from pullback.api.static_arguments import Specializing
 from pullback.errors import ArgumentMismatchError, NotLinearError, PullbackError, headline
 from pullback.frontend.trace import trace
 from pullback.ir.locations import user_line
-from pullback.passes.differentiating_pass import Through
 from pullback.program import (
     argument_leaves,
     derivation,
@@ -39,6 +38,7 @@ from pullback.program import (
     memory_budget,
     platform_variants,
 )
+from pullback.program.derivation import Through, read_through
 from pullback.program.memo import derived_once
 from pullback.program.memory_budget import Memory
 from pullback.program.program import Program
@@ -257,24 +257,27 @@ def jvp(
       tangents: a tangent for each, of the same structure, shapes and dtypes; for integers and
         bools JAX's float0 zeros, or None.
       has_aux: `fun` returns a pair, of which only the first item is differentiated.
-      through: "function" differentiates the code of each `custom_vjp` function that has no `jvp`
-        rule. Otherwise its backward rule is transposed, which has to be linear for that.
+      through: `{f: "function"}` differentiates the code of a `custom_vjp` function f, or with a
+        name in its place that of all functions of this name. Otherwise the backward rule is
+        transposed, which has to be linear for that. "function" takes the code of all functions
+        whose rule is not linear, and raises where another rule would be dropped.
 
     Returns:
       `(out, tangents of out)`, of equal shapes and dtypes; with `has_aux` the auxiliary data comes
       third.
 
     Raises:
-      ArgumentMismatchError: tangents do not fit the arguments.
+      ArgumentMismatchError: tangents do not fit the arguments, or `through` names no function.
       NotLinearError: forward mode meets a backward rule that is not linear.
       MissingRuleError: an op on the way has no derivative rule.
     """
     moving = linear_maps.check_tangents(primals, tangents)
-    make = functools.partial(_derived_jvp, has_aux, through)
-    return derived_once(fun, ("jvp", has_aux, through), make).call(tuple(primals), {}, (moving,))
+    key = has_aux, read_through(through)
+    make = functools.partial(_derived_jvp, *key)
+    return derived_once(fun, ("jvp", *key), make).call(tuple(primals), {}, (moving,))
 
 
-def _derived_jvp(has_aux: bool, through: Through, get: Callable[[], Any]) -> Any:
+def _derived_jvp(has_aux: bool, through: str, get: Callable[[], Any]) -> Any:
     def make(get: Callable[[], Any]) -> Callable[..., Any]:
         def function(primals: Any, kwargs: dict[str, Any], tangents: Any) -> Any:
             program = program_of(get(), primals, kwargs)
@@ -371,7 +374,7 @@ def linearize(
       PullbackError: dimensions of the program are symbols, so that residuals have no sizes.
     """
     perturbed = _perturbed(in_nzs, jax.tree.structure(primals), "pb.linearize")
-    key = has_aux, perturbed, through
+    key = has_aux, perturbed, read_through(through)
     make = functools.partial(_derived_linearize, *key)
     out, push, *aux = derived_once(fun, ("linearize", *key), make)(*primals)
     push.out_nzs = push.func.out_nzs
@@ -420,7 +423,7 @@ def _derived_vjp(
 
 
 def _derived_linearize(
-    has_aux: bool, perturbed: Sequence[bool] | None, through: Through, get: Callable[[], Any]
+    has_aux: bool, perturbed: Sequence[bool] | None, through: str, get: Callable[[], Any]
 ) -> Any:
     def make(get: Callable[[], Any]) -> Callable[..., Any]:
         def halves_of(primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

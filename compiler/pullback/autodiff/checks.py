@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 from typing import Any
 
@@ -132,13 +133,31 @@ def check_type(op: Op, found: Any, expected: Any, what: str) -> None:
         )
 
 
-GO_FORWARD = (
-    "give the function a rule for forward mode beside that for reverse mode, f.defjvp(…) of "
-    "f = pb.custom_vjp(…); or differentiate the code of the function instead, with "
-    'through="function" in pb.jvp, pb.jacfwd or pb.linearize; or make the backward rule linear in '
-    "the cotangents, as by jax.lax.custom_linear_solve in the place of an iterative solver"
-)
-"""What to do where a backward rule cannot be transposed."""
+def go_forward(view: DerivativeCall) -> str:
+    """Return what to do where the backward rule of a call cannot be transposed."""
+    return (
+        "take reverse mode, which keeps every rule: pb.jacrev in the place of pb.jacfwd, and for "
+        "second derivatives reverse over reverse, pb.grad(lambda x: jnp.vdot(pb.grad(f)(x), v)) or "
+        "pb.jacrev(pb.grad(f)); or give the function a rule for forward mode beside that for "
+        "reverse mode, f.defjvp(…) of f = pb.custom_vjp(…); or differentiate the code of this "
+        f'function alone, with through={{"{function_name(view)}": "function"}} in pb.jvp, '
+        "pb.jacfwd or pb.linearize; or make the backward rule linear in the cotangents, as by "
+        "jax.lax.custom_linear_solve in the place of an iterative solver"
+    )
+
+
+_NUMBERED = re.compile(r"(_forward)?(\.batched|_\d+)*")
+
+
+def is_named(view: DerivativeCall, name: str) -> bool:
+    """Return True if a call is of a user's function of this name, which may be numbered."""
+    symbol = view.decomposition
+    return symbol.startswith(name) and _NUMBERED.fullmatch(symbol[len(name) :]) is not None
+
+
+def function_name(view: DerivativeCall) -> str:
+    """Return the name of the user's function that is called, without what makes it unique."""
+    return re.sub(rf"{_NUMBERED.pattern}$", "", view.decomposition)
 
 
 def is_unknown(call: DerivativeCall) -> bool:
@@ -151,5 +170,5 @@ def missing_map(view: Any) -> MissingRuleError:
     return MissingRuleError(
         f"no jvp rule for a custom_vjp function: {view.transpose_only}",
         where=user_line(view.op.location),
-        do=GO_FORWARD,
+        do=go_forward(view),
     )

@@ -42,7 +42,7 @@ class Differentiation:
         self.bodies: dict[str, Any] = {}  # of functions that are called here, by inlining.call
         self._analyzed: dict[Any, Any] | None = None
         self.has_stand_ins = False
-        self.through_function = False  # of a custom_vjp call without a jvp rule, not its rules
+        self.through = "rules"  # or the names of functions whose code is differentiated instead
         self.stores_all = False  # what reverse mode needs, and no minimum cut of it
         self.has_checkpoints = False  # whether a loop was reversed by checkpoints
         self.has_two_rules = False  # a call was reversed that has a rule for forward mode as well

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from pullback import _jax
 from pullback._jax import ir
@@ -15,8 +14,6 @@ from pullback.ir.locations import user_line
 from pullback.ir.masks import mask_of
 from pullback.ir.symbols import leave_copy
 from pullback.passes.base import Pass, Rules
-
-Through = Literal["rules", "function"]
 
 
 class Derivative(Pass):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pullback.autodiff.forward import jvp_in_place
 from pullback.autodiff.state import Differentiation
-from pullback.passes.differentiating_pass import Derivative, Through
+from pullback.passes.differentiating_pass import Derivative
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,19 @@ class JVP(Derivative):
     Attributes:
       entry: the function to differentiate, in place.
       wrt: positions of the arguments that have a tangent; all inexact ones if not given.
-      through: what a custom_vjp call without a jvp rule is differentiated through: its backward
-        rule, transposed, or the code of its function.
+      through: what custom_vjp calls are differentiated through: their rules, which transposes a
+        backward rule without a jvp rule beside it; or the code of the functions with these names,
+        separated by commas; or with "function" that of all functions without a linear rule.
     """
 
     name: ClassVar[str] = "jvp"
     entry: str = "main"
     wrt: tuple[int, ...] | None = None
     outs = None
-    through: Through = "rules"
+    through: str = "rules"
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Run forward mode; every inexact result gets a tangent."""
         diff.in_place = self.entry
-        diff.through_function = self.through == "function"
+        diff.through = self.through
         jvp_in_place(diff, self.entry, mask, instantiate=True)

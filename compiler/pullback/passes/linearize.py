@@ -17,7 +17,7 @@ from pullback.ir.modules import clone, replace_content
 from pullback.ir.regions import replace_terminator, terminator
 from pullback.ir.signatures import keep_results, set_signature
 from pullback.passes.base import Rules
-from pullback.passes.differentiating_pass import Derivative, Through
+from pullback.passes.differentiating_pass import Derivative
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,14 @@ class Linearize(Derivative):
     entry: str = "main"
     wrt: tuple[int, ...] | None = None
     outs: tuple[int, ...] | None = None
-    through: Through = "rules"
+    through: str = "rules"
 
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Linearize `entry` in place. Raises: as `jvp`."""
         options = self.entry, self.wrt, self.outs, self.through
+        if self.through == "function":  # which forward mode checks, call by call
+            _ByForwardMode(*options).run(module, rules)
+            return
         tried = clone(module)  # an error leaves a module half done
         try:
             _ByReverseMode(*options).run(tried, rules)
@@ -67,7 +70,7 @@ class _ByReverseMode(Linearize):
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Split reverse mode into forward and backward, and transpose the latter."""
-        diff.through_function = self.through == "function"
+        diff.through = self.through
         backward = split_entry(diff, self.entry, mask, ct_mask)
         if diff.has_two_rules:
             raise NotLinearError("a call has a rule for each mode", do="take forward mode")
@@ -98,7 +101,7 @@ class _ByForwardMode(Linearize):
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Return the arguments from the entry, and the tangents alone from a copy."""
-        diff.through_function = self.through == "function"
+        diff.through = self.through
         name = diff.clone_function(self.entry, f"{self.entry}.linear")
         block = diff.block(self.entry)
         outs = list(terminator(block).operands)

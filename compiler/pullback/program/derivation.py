@@ -8,13 +8,15 @@ constants first, then the leaves of the arguments, then those of keyword argumen
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, get_args
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple
 
 import jax
 
 from pullback._jax import ir
 from pullback._jax.tangent_types import is_inexact
+from pullback.autodiff.checks import function_name, is_named
 from pullback.errors import (
     ArgumentMismatchError,
     DerivativeTypeError,
@@ -24,12 +26,12 @@ from pullback.errors import (
 )
 from pullback.ir.dependence import Dependence
 from pullback.ir.modules import clone, drop_function, result_types, take_entry
+from pullback.ir.ops import CustomVJPCall, walk_calls
 from pullback.ir.purity import acts
 from pullback.ir.regions import terminator
 from pullback.ir.symbols import functions, is_public
 from pullback.passes import manager
 from pullback.passes.checkpoint import Checkpoint
-from pullback.passes.differentiating_pass import Through
 from pullback.passes.entry_edits import ReorderOperands, SelectResults
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
@@ -69,6 +71,10 @@ Without it a derivative is larger, and the same: files do not name it.
 PREPARE: tuple[Stage, ...] = (INLINE, MERGE)
 """Runs before differentiation. The cotangents of a value that is computed twice go separate ways,
 and XLA, which merges the values, cannot merge those."""
+
+
+Through = str | Mapping[Callable[..., Any] | str, str]
+"""Of `jvp`: "rules", "function", or for functions or their names one of these."""
 
 
 class Split(NamedTuple, Generic[R]):
@@ -144,22 +150,24 @@ def jvp(
         leaves have no tangent: None stands in their place, in arguments and results.
       has_aux: the function returns a pair, of which only the first item is differentiated;
         the second comes last in the result. Other methods have the same option.
-      through: "function" differentiates the code of each `custom_vjp` function that has no `jvp`
-        rule, instead of its backward rule transposed.
+      through: `{f: "function"}` differentiates the code of a `custom_vjp` function, or of all with
+        a name, instead of its backward rule transposed; "function", that of all functions whose
+        rule is not linear.
       wrt: another name for `argnums`, also of other methods.
 
     Raises:
       NotLinearError: a backward rule that forward mode has to transpose is not linear.
       MissingRuleError: an op on the way has no derivative rule. Other methods raise it, too.
     """
-    _check_through(through)
+    through = read_through(through)
+    _check_names(program, through)
     argnums = argument_leaves.several(_positions(program, argnums, wrt))
     return _jvp(program, argnums, has_aux, through)
 
 
 @once
 @for_each
-def _jvp(program: P, argnums: tuple[int, ...], has_aux: bool, through: Through) -> P:
+def _jvp(program: P, argnums: tuple[int, ...], has_aux: bool, through: str) -> P:
     old = Signature.of(program)
     out, aux = old.results(has_aux)
     primals = argument_leaves.chosen(old.args, argnums)
@@ -178,12 +186,47 @@ def _positions(
     return argnums_of(one_of(argnums, wrt, default), count)
 
 
-def _check_through(through: str) -> None:
-    if through not in get_args(Through):
-        raise ArgumentMismatchError(
-            f"through={through!r} is nothing to differentiate through",
-            do='give "rules", or "function" for the code of functions with a backward rule',
-        )
+def read_through(through: Through) -> str:
+    """Return what forward mode differentiates through, as the passes take it: names by commas."""
+    if isinstance(through, str):
+        return through
+    names = [key if isinstance(key, str) else _name_of(key) for key in through]
+    for name, how in zip(names, through.values(), strict=True):
+        if how not in ("rules", "function"):
+            raise _nothing_through(f"{{{name!r}: {how!r}}}")
+    pairs = zip(names, through.values(), strict=True)
+    return ",".join(sorted(name for name, how in pairs if how == "function")) or "rules"
+
+
+def _name_of(function: Any) -> str:
+    """Return the name that a module has for a function."""
+    name = getattr(function, "__name__", None)
+    if name is None:
+        raise _nothing_through(f"{{{function!r}: …}}")
+    return re.sub(r"\W", "", name)
+
+
+def _nothing_through(through: str, do: str = "") -> ArgumentMismatchError:
+    return ArgumentMismatchError(
+        f"through={through} is nothing to differentiate through",
+        do=do
+        or 'give "rules", or {f: "function"} for the code of a function f with a backward rule; '
+        'its name will do: {"f": "function"}',
+    )
+
+
+def _check_names(program: AnyProgram, through: str) -> None:
+    """Raise ArgumentMismatchError for a name of no function with a backward rule."""
+    if through in ("rules", "function") or not isinstance(program, Record):
+        return
+    views = [c for c in walk_calls(program.module) if isinstance(c, CustomVJPCall)]
+    for name in through.split(","):
+        if not any(is_named(view, name) for view in views):
+            known = ", ".join(sorted({function_name(view) for view in views}))
+            raise _nothing_through(
+                repr(name),
+                f"functions with a backward rule are called by these names: {known}" * bool(known),
+            )
 
 
 def vjp(
@@ -329,7 +372,8 @@ def linearize(
 
     `perturbed` is as for `split_vjp`, and `through` as for `jvp`.
     """
-    _check_through(through)
+    through = read_through(through)
+    _check_names(program, through)
     argnums = argument_leaves.several(_positions(program, argnums))
     return _linearize(program, argnums, has_aux, _some(perturbed), through)
 
@@ -341,7 +385,7 @@ def _linearize(
     argnums: tuple[int, ...],
     has_aux: bool,
     perturbed: tuple[bool, ...] | None,
-    through: Through,
+    through: str,
 ) -> Split[R]:
     old = Signature.of(program)
     out, _ = old.results(has_aux)

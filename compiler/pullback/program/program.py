@@ -16,7 +16,6 @@ from pullback.errors import PullbackError
 from pullback.ir.modules import clone, type_of_entry
 from pullback.passes import manager
 from pullback.passes.as_run import as_run
-from pullback.passes.differentiating_pass import Through
 from pullback.passes.pipelines import parse_pipeline
 from pullback.program import (
     batches,
@@ -138,7 +137,7 @@ class Program(Record):
         self,
         argnums: Positions = None,
         has_aux: bool = False,
-        through: Through = "rules",
+        through: derivation.Through = "rules",
         *,
         wrt: Positions = None,
     ) -> derivation.Split[Program]:

@@ -10,8 +10,8 @@ from typing import Any
 from pullback._jax import ir, remat
 from pullback.autodiff.batch_rules import BATCHES, MappedOp, batch, batch_alike
 from pullback.autodiff.batching import BatchSignature
-from pullback.autodiff.checks import GO_FORWARD
-from pullback.autodiff.forward import Refused
+from pullback.autodiff.checks import function_name, go_forward, is_named
+from pullback.autodiff.forward import Forward, Refused
 from pullback.autodiff.functions import SplitFunction, split, transpose, with_result_types
 from pullback.autodiff.pending import added, as_given
 from pullback.autodiff.registry import (
@@ -28,7 +28,12 @@ from pullback.autodiff.residuals import asks_for_equality
 from pullback.autodiff.reverse import check_no_term
 from pullback.autodiff.state import Differentiation, call
 from pullback.autodiff.zeros import given_zeros
-from pullback.errors import LeakedValueError, MissingRuleError, NotLinearError
+from pullback.errors import (
+    ArgumentMismatchError,
+    LeakedValueError,
+    MissingRuleError,
+    NotLinearError,
+)
 from pullback.ir import build, ops
 from pullback.ir.build import Value, add, inexact
 from pullback.ir.locations import user_line
@@ -73,7 +78,7 @@ from pullback.rules.calls.linear_call import (
 def _by_name(op: Op) -> Rule:
     """Return the rule for composites of this name, else the one for their decompositions."""
     name = _own_name(op)
-    if name == ops.CustomVJPCall.NAME and op.frame.diff.through_function and not _has_jvp_rule(op):
+    if name == ops.CustomVJPCall.NAME and _goes_through_function(op):
         return op.rule
     return _ZERO if name in NONDIFFERENTIABLE else RULES.get(name, op.rule)
 
@@ -88,6 +93,40 @@ def _own_name(op: Op | MappedOp) -> str:
 
 
 _ZERO = without_derivative("stablehlo.composite", __name__)
+
+
+def _goes_through_function(op: Op) -> bool:
+    """Return True if the code of a custom_vjp function is differentiated, and not its rules.
+
+    Raises:
+      ArgumentMismatchError: that would drop a rule that forward mode can take, of a function that
+        is not named.
+    """
+    through, view = op.frame.diff.through, ops.view(op.operation)
+    if through == "rules":
+        return False
+    if through != "function":
+        return any(is_named(view, name) for name in through.split(","))
+    if _has_jvp_rule(op):
+        return False
+    if isinstance(op.frame, Forward) and _has_linear_rule(op):
+        name = function_name(view)
+        raise ArgumentMismatchError(
+            f'through="function" drops the rule of `{name}`, which is linear, so that forward mode '
+            "can take it",
+            where=user_line(op.operation.location),
+            do='name the functions whose code is to be differentiated: through={f: "function"}; '
+            f'"{name}" among them, if its rule is not wanted',
+        )
+    return True
+
+
+def _has_linear_rule(op: Op) -> bool:
+    """Return True if forward mode can transpose the backward rule of a call."""
+    active: Any = [a or None for a in op.active]
+    with contextlib.suppress(MissingRuleError):
+        return isinstance(of_kind(op, _transposed_vjp_rule, active), TransposedPullback)
+    return False
 
 
 def _has_jvp_rule(op: Op) -> bool:
@@ -432,7 +471,7 @@ def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> st
         line = user_line(op.operation.location)
         rule = f"`@{bwd}`, the backward rule of the call" + (f" at {line}" * bool(line))
         error.where = f"{error.where}, in {rule}" if error.where else rule
-        error.do = GO_FORWARD
+        error.do = go_forward(ops.view(op.operation))
         raise
 
 
