@@ -1247,3 +1247,46 @@ def test_a_rule_that_an_interpreter_gives_as_a_tuple_of_cotangents():
     same(pb.grad(loss, 1)(w, b), expected[1])
     program = pb.load(artifact.serialize(pb.trace(loss)(w, b)))
     same(program.grad((0, 1))(w, b), expected)
+
+
+@jax.custom_vjp
+def half(t):
+    return t
+
+
+half.defvjp(lambda t: (t, None), lambda _, ct: (0.5 * ct,))
+
+
+def through_half(between):
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), between(jnp.cos(p[0]), t[0])))
+    return f
+
+
+TO_A_TANGENT = {
+    "alone": lambda c, t: c * half(t),
+    "in jit": lambda c, t: jax.jit(half)(c * t),
+    "in a loop": lambda c, t: c * jax.lax.fori_loop(0, 1, lambda _, t: half(t), t),
+    "of its residuals": lambda c, t: scaled_by(t, c),
+}
+scaled_by = jax.custom_vjp(lambda t, c: t * c)
+scaled_by.defvjp(lambda t, c: (t * c, (t, c)), lambda r, ct: (0.5 * r[1] * ct, None))
+
+
+@pytest.mark.parametrize("name", TO_A_TANGENT)
+def test_a_backward_rule_that_a_jvp_rule_applies_to_its_tangent_is_taken(name):
+    """It was left out, and nothing said so. JAX refuses (jax#19087)."""
+    f, x = through_half(TO_A_TANGENT[name]), jnp.float32(0.3)
+    loaded = pb.load(artifact.serialize(pb.trace(f)(x)))
+    for found in (pb.grad(f)(x), pb.vjp(f, x)[1](1.0)[0], jax.grad(pb.jit(f))(x), loaded.grad()(x)):
+        np.testing.assert_allclose(found, 0.5 * np.cos(0.3), rtol=1e-6)
+    np.testing.assert_allclose(pb.jvp(f, (x,), (x / x,))[1], np.cos(0.3), rtol=1e-6)
+
+
+def test_a_backward_rule_that_needs_the_tangent_is_refused():
+    squares = jax.custom_vjp(lambda t: t)
+    squares.defvjp(lambda t: (t, t), lambda t, ct: (t * ct,))
+    with pytest.raises(pb.NotLinearError, match="a residual that depends on what it is linear in") as e:
+        pb.grad(through_half(lambda c, t: c * squares(t)))(0.3)
+    assert "test_user_rules.py" in e.value.where
+    assert "pb.linear_call" in e.value.do

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,8 +37,10 @@ from pullback.errors import (
 )
 from pullback.ir import build, ops
 from pullback.ir.build import Value, add, inexact
+from pullback.ir.dependence import Dependence
 from pullback.ir.locations import user_line
 from pullback.ir.masks import Asked, behind, mask_of, masked, within
+from pullback.ir.purity import is_used
 from pullback.ir.regions import terminator
 from pullback.ir.signatures import keep_results
 from pullback.ir.symbols import CALL
@@ -477,12 +480,46 @@ def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> st
 
 def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     if op.frame.linear:
-        return vjp_of_function(op, decomposition(op), cts)
+        return _transposed_by_rule(op, cts)
     op.frame.diff.has_two_rules |= _has_jvp_rule(op)
     rules = of_kind(op, _vjp_rules, cts)
     if all(ct is None for ct in cts) and not any(i is not None for i in rules[0].gives):
         return [None] * len(op.operands)
     return _pull_back(op, cts, rules)
+
+
+def _transposed_by_rule(op: Op, cts: Tangents) -> list[Value | None]:
+    """Transpose a custom_vjp call that is applied to a tangent, by its backward rule.
+
+    Raises:
+      NotLinearError: the rule uses a residual that depends on the tangent.
+    """
+    diff, (rule,) = op.frame.diff, of_kind(op, _vjp_rules, cts)
+    forward, backward = diff.block(rule.forward), diff.block(rule.backward)
+    depends = set(itertools.compress(forward.arguments, op.active))
+    Dependence(diff.functions).spread(forward, depends)
+    residuals = list(terminator(forward).operands)[rule.kept :]
+    for residual, argument in zip(residuals, backward.arguments):
+        if residual in depends and is_used(argument):
+            raise NotLinearError(
+                f"cannot transpose `{op.name}` of `{decomposition(op)}`: its backward rule uses a "
+                "residual that depends on what it is linear in, such as the tangent of a jvp rule",
+                where=user_line(op.operation.location),
+                do="let the rule use the cotangent and values that are not differentiated alone; "
+                "or apply pb.linear_call, which names a linear map and its transpose",
+            )
+    operands = [
+        build.zeros(v.type) if active else op.operand(i)
+        for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True))
+    ]
+    values = call(diff, rule.forward, operands)[rule.kept :]
+    given = [op.instantiate(cts[i], op.results[i]) for i in rule.takes]
+    found = call(diff, rule.backward, [*values, *as_taken(diff, rule.backward, given)])
+    total: list[Value | None] = [None] * len(op.operands)
+    for i, ct in zip(rule.gives, found, strict=True):
+        if i is not None:
+            total[i] = as_given(ct, op.operands[i].type)
+    return total
 
 
 def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:
