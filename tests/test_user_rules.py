@@ -1267,10 +1267,10 @@ TO_A_TANGENT = {
     "alone": lambda c, t: c * half(t),
     "in jit": lambda c, t: jax.jit(half)(c * t),
     "in a loop": lambda c, t: c * jax.lax.fori_loop(0, 1, lambda _, t: half(t), t),
-    "of its residuals": lambda c, t: scaled_by(t, c),
+    "of its residuals": lambda c, t: half_scaled(t, c),
 }
-scaled_by = jax.custom_vjp(lambda t, c: t * c)
-scaled_by.defvjp(lambda t, c: (t * c, (t, c)), lambda r, ct: (0.5 * r[1] * ct, None))
+half_scaled = jax.custom_vjp(lambda t, c: t * c)
+half_scaled.defvjp(lambda t, c: (t * c, (t, c)), lambda r, ct: (0.5 * r[1] * ct, None))
 
 
 @pytest.mark.parametrize("name", TO_A_TANGENT)
@@ -1286,7 +1286,9 @@ def test_a_backward_rule_that_a_jvp_rule_applies_to_its_tangent_is_taken(name):
 def test_a_backward_rule_that_needs_the_tangent_is_refused():
     squares = jax.custom_vjp(lambda t: t)
     squares.defvjp(lambda t: (t, t), lambda t, ct: (t * ct,))
-    with pytest.raises(pb.NotLinearError, match="a residual that depends on what it is linear in") as e:
+    with pytest.raises(
+        pb.NotLinearError, match="a residual that depends on what it is linear in"
+    ) as e:
         pb.grad(through_half(lambda c, t: c * squares(t)))(0.3)
     assert "test_user_rules.py" in e.value.where
     assert "pb.linear_call" in e.value.do

@@ -938,6 +938,42 @@ def test_a_rule_may_sum_a_cotangent_that_all_items_share(derive: str) -> None:
     assert "jax.shard_map" in words
 
 
+@jax.custom_vjp
+def stepped(y, t):
+    return y * t, t + 1
+
+
+stepped.defvjp(
+    lambda y, t: (stepped(y, t), (y, t)),
+    lambda r, cts: (cts[0] * r[1], 3 * cts[0] * r[0] + cts[1]),
+)
+
+
+def loss_of_steps(ys: Any, t: Any = 2.0) -> Any:
+    return jnp.sum(jax.vmap(lambda y: stepped(y, t)[0])(ys) ** 2)
+
+
+@pytest.mark.parametrize("around", [lambda f: f, jax.jit, jax.checkpoint, pb.jit])
+def test_a_shared_result_without_a_cotangent_is_not_refused(around: Callable[..., Any]) -> None:
+    """A batch of a solver shares its times, which a loss of its states does not use."""
+    ys, t = np.arange(3, dtype=np.float32), np.float32(2)
+    found = pb.grad(around(loss_of_steps), (0, 1))(ys, t)
+    for one, expected in zip(found, (2 * ys * t**2, 3 * np.sum(2 * ys**2 * t)), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-6)
+    np.testing.assert_allclose(pb.trace(around(loss_of_steps))(ys, t).grad()(ys, t), found[0])
+    np.testing.assert_allclose(jax.grad(pb.jit(loss_of_steps))(ys), found[0], rtol=1e-6)
+
+
+def test_a_shared_result_with_a_cotangent_is_refused_still() -> None:
+    def loss(ys):
+        states, time = jax.vmap(lambda y: stepped(y, 2.0), out_axes=(0, None))(ys)
+        return jnp.sum(states) + time
+
+    with pytest.raises(pb.RuleResultError, match="result 1 of `stepped` is the same") as error:
+        pb.grad(loss)(np.arange(3, dtype=np.float32))
+    assert "test_batches.py" in error.value.where
+
+
 @pytest.mark.parametrize("factor", [1.0, 0.0])
 def test_a_shared_result_of_arguments_that_are_not_shared(factor: float) -> None:
     """JAX hands the rule of each item the cotangent of all; one that ignores it is right."""

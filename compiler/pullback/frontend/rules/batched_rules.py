@@ -19,6 +19,7 @@ import jax
 from pullback._jax import jaxprs, tracing, user_rules
 from pullback.errors import RuleResultError
 from pullback.frontend.rules.result_layouts import same_layouts
+from pullback.ir import locations
 from pullback.program import argument_leaves
 
 if TYPE_CHECKING:
@@ -157,10 +158,13 @@ Shared = Sequence[tuple[user_rules.BatchOfRule, list[int]]]
 """Each batch of a call, with the results with cotangents that all of its items share."""
 
 
-def shared_results(rule: KeptCall) -> Shared:
-    """Return the batches of a call whose forward rule has been traced; none if it is no batch."""
+def shared_results(rule: KeptCall, given: Sequence[int]) -> Shared:
+    """Return the batches of a call whose forward rule has been traced; none if it is no batch.
+
+    Of the results, those at `given` have cotangents.
+    """
     batches = user_rules.batches_of_rule(rule.call.eqns[0])
-    return [(b, [i for i in rule.inexact_results if b.out_axes[i] is None]) for b in batches]
+    return [(b, [i for i in given if b.out_axes[i] is None]) for b in batches]
 
 
 def check_shared_arguments(rule: KeptCall, batches: Shared) -> None:
@@ -200,10 +204,11 @@ def check_shared_results(rule: KeptCall, batches: Shared, needed: Mapping[int, b
 
 
 def _counted_for_each(rule: KeptCall, result: int, why: str = "") -> RuleResultError:
+    own = locations.own_of_equation(rule.call.eqns[0])
     return RuleResultError(
         f"result {result} of `{rule.key}` is the same for all items of a jax.vmap{why}: the "
         "cotangent of that result would be counted once for each item",
-        where=rule.places,
+        where=locations.called_at(rule.places, own),
         do="batch the whole function instead, with pb.vmap(f) or pb.trace(f)(…).vmap(); or, for "
         "items on devices, map them with jax.shard_map",
     )

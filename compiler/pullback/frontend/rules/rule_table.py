@@ -14,7 +14,7 @@ from pullback import _jax
 from pullback._jax import ir, jaxprs, named_axes, remat, tracing, user_rules
 from pullback.autodiff.batching import Batching, BatchSignature
 from pullback.autodiff.state import Differentiation
-from pullback.errors import MissingRuleError
+from pullback.errors import MissingRuleError, RuleResultError
 from pullback.frontend import keep, link
 from pullback.frontend.closures import lift
 from pullback.frontend.keep import Keeper
@@ -128,11 +128,19 @@ class RuleTable(CallTable):
         return self._sources(self._rules[key], kind, asked)
 
     def _sources(self, rule: KeptCall, kind: str, asked: Asked) -> list[link.LinkSource]:
+        of_results = asked.results
         if not rule.sees_zeros:
             asked = asked._replace(results="")
         if rule.batch is not None:
             return self._batched_sources(rule.batch, kind, asked)
-        return self._lowered(rule, kind, asked, self.traced_rule(rule, kind, asked))
+        try:
+            traced = self.traced_rule(rule, kind, asked)
+        except RuleResultError:  # of a result that may have no cotangent here
+            if "0" not in of_results or asked.results:
+                raise
+            asked = asked._replace(results=of_results)
+            traced = self.traced_rule(rule, kind, asked)
+        return self._lowered(rule, kind, asked, traced)
 
     def _lowered(
         self, rule: KeptCall, kind: str, asked: Asked, traced: Sequence[Any]

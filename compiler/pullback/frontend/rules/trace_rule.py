@@ -122,10 +122,11 @@ def vjp_rule(
     `types` are the element types of the cotangents, if they are not those of the outs.
     """
     outs, inexact = rule.call.out_avals, rule.inexact_results
-    forward, pull = _own_vjp(rule, chosen) or _vjp(rule, chosen, given or inexact, types)
+    own = _own_vjp(rule, chosen) if given is None else None
+    forward, pull = own or _vjp(rule, chosen, given or inexact, types)
     axes = batched_rules.axes_of_results(rule, forward)
     batched_rules.check_results_of_items(rule, axes)
-    batches = batched_rules.shared_results(rule)
+    batches = batched_rules.shared_results(rule, given or inexact)
     batched_rules.check_shared_arguments(rule, batches)
     if axes is not None:
         forward = batched_rules.moved(forward, [each.to_function for each in axes])
