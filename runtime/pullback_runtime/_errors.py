@@ -55,5 +55,28 @@ class MissingTransformError(PullbackRuntimeError, NotImplementedError):
     """A compiled module was differentiated or batched without a rule, or checked by `checkify`."""
 
 
+class MissingMethodError(MissingTransformError, AttributeError):
+    """A program of the runtime was asked for a derivative, which only the compiler derives."""
+
+
+_OF_COMPILER = frozenset(
+    {"grad", "jvp", "linearize", "split_vjp", "transpose", "value_and_grad", "vjp", "vmap"}
+)
+
+
+def missing_attribute(program: object, name: str) -> AttributeError:
+    """Return the error for an attribute that a program does not have, such as `grad`."""
+    kind = type(program).__name__
+    if name not in _OF_COMPILER:
+        return AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=program)
+    return MissingMethodError(
+        f"a program that the runtime has loaded has no .{name}(): the runtime runs programs, and "
+        "derives none",
+        where=f"{kind}.{name}",
+        do=f"load it with the compiler, pullback.load(file).{name}(), or save what that returns "
+        f"and load it here (in a shell: pullback derive)",
+    )
+
+
 class ErasureError(PullbackRuntimeError):
     """A pass has erased what something still uses: a mistake of the pass, or of a rule."""

@@ -27,10 +27,10 @@ from pullback_runtime import (
 from pullback_runtime._artifact import Opened, naming_file, open_module, refusing_damage
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention, placing
-from pullback_runtime._errors import ArgumentError, MissingTransformError
+from pullback_runtime._errors import ArgumentError, MissingTransformError, missing_attribute
 from pullback_runtime._executable import Executable
 from pullback_runtime._handle import ModuleHandle, make_handle
-from pullback_runtime._signature_check import spell
+from pullback_runtime._signature_check import in_positions, spell
 from pullback_runtime._trees import LEAF, flatten_call
 
 _SHOWN = 8
@@ -79,7 +79,7 @@ class LoadedProgram:
         convention = Convention(
             example=((), {}),
             flatten=lambda args, kwargs: [
-                _avals.physical(leaf) for leaf in flatten_call(in_tree, args, kwargs)
+                _avals.physical(leaf) for leaf in self._flattened(in_tree, args, kwargs)
             ],
             unflatten=lambda results: jax.tree.unflatten(out_tree, self._logical(results)),
             constants=self.constants,
@@ -101,11 +101,21 @@ class LoadedProgram:
             _module.drop_unreached(module)
             _custom_calls.check_registered(module, platform)
 
+    def __getattr__(self, name: str) -> Any:
+        raise missing_attribute(self, name)
+
+    def _flattened(self, in_tree: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        names = self.metadata.get("arguments")
+        if isinstance(names, list) and kwargs:
+            count = len(in_tree.children()[0].children())
+            args, kwargs = in_positions(list(map(str, names)), count, args, kwargs)
+        return flatten_call(in_tree, args, kwargs)
+
     def _on_trees(self, flat: Callable[..., Any]) -> Callable[..., Any]:
         in_tree, out_tree = self.trees
 
         def program(*args: Any, **kwargs: Any) -> Any:
-            return jax.tree.unflatten(out_tree, flat(*flatten_call(in_tree, args, kwargs)))
+            return jax.tree.unflatten(out_tree, flat(*self._flattened(in_tree, args, kwargs)))
 
         return program
 

@@ -16,10 +16,11 @@ from pullback_runtime._bytecode_names import MAIN, with_main
 from pullback_runtime._call_targets import check_names
 from pullback_runtime._container import ArtifactError, is_bytecode, is_whole, read_layout
 from pullback_runtime._engines import Compiled, Engine, no_engine
-from pullback_runtime._errors import PullbackRuntimeError
+from pullback_runtime._errors import PullbackRuntimeError, missing_attribute
 from pullback_runtime._executable_file import refuse_executable
 from pullback_runtime._reading import check_format, naming_file, read_bytes, refusing_damage
 from pullback_runtime._signature import ArrayType, FileSignature
+from pullback_runtime._signature_check import in_positions
 
 BY_JAX = 'load it with engine="jax"'
 
@@ -39,8 +40,14 @@ class PortableProgram:
     entries: Mapping[str, PortableProgram] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves = _tree_values.flatten_values(self.signature.in_tree, args, kwargs)
+        tree = self.signature.in_tree
+        count = len(tree["children"][0]["children"])
+        args, kwargs = in_positions(self.signature.arg_names, count, args, kwargs)
+        leaves = _tree_values.flatten_values(tree, args, kwargs)
         return _tree_values.unflatten_values(self.signature.out_tree, iter(self.flat(*leaves)))
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing_attribute(self, name)
 
     def flat(self, *leaves: Any) -> list[np.ndarray]:
         """Call the program with the leaves of its arguments; return the leaves of its result."""

@@ -5,6 +5,7 @@ JAX runs the checks while it traces a call, so a call with shapes seen before pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -25,6 +26,22 @@ class HasSignature(Protocol):
     @property
     def arg_names(self) -> Sequence[str] | None:
         """The path of each argument."""
+
+
+def in_positions(
+    paths: Sequence[str], count: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a call's arguments, with those passed by the names in `paths` in their positions.
+
+    Args:
+      paths: of the leaves, as `describe()` shows them: `params['w']` is of the argument `params`.
+      count: of positional arguments.
+    """
+    names = list(dict.fromkeys(re.split(r"[\[.]", path)[0] for path in paths))[len(args) : count]
+    if not names or len(args) + len(names) != count or not kwargs.keys() >= set(names):
+        return args, kwargs
+    rest = {name: value for name, value in kwargs.items() if name not in names}
+    return (*args, *(kwargs[name] for name in names)), rest
 
 
 def check_avals(handle: HasSignature, avals: Sequence[Any]) -> None:

@@ -616,3 +616,31 @@ def test_a_module_by_hand_is_verified(right, wrong, words):
         pb.load(BY_HAND.replace(right, wrong).encode())
     assert caught.value.where.endswith(":3:8")
     assert "docs/dialect.md" in caught.value.do
+
+
+def weighted(params, ids, *, scale):
+    return jnp.sum(params["w"][ids]) * scale
+
+
+@pytest.mark.parametrize("engine", ["runtime", "compiler"])
+def test_arguments_go_by_the_names_that_describe_shows(engine, tmp_path):
+    params, ids, scale = {"w": jnp.arange(8.0)}, jnp.array([1, 2]), jnp.float32(2)
+    pb.trace(weighted)(params, ids, scale=scale).save(tmp_path / "f.mlirbc")
+    load = pullback_runtime.load if engine == "runtime" else pb.load
+    program = load(tmp_path / "f.mlirbc")
+    assert program(params, ids, scale=scale) == 6
+    assert program(ids=ids, params=params, scale=scale) == 6
+    assert program(params, scale=scale, ids=ids) == 6
+    for wrong in ({"ids": ids}, {"params": params, "ids": ids, "scale": scale, "more": ids}):
+        with pytest.raises((pb.PullbackError, pullback_runtime.PullbackRuntimeError)):
+            program(**wrong)
+
+
+def test_a_derivative_of_what_the_runtime_has_loaded_is_an_error_that_says_where_it_is(tmp_path):
+    pb.trace(jnp.sin)(1.0).save(tmp_path / "f.mlirbc")
+    program = pullback_runtime.load(tmp_path / "f.mlirbc")
+    with pytest.raises(AttributeError, match=r"has no \.grad\(\): the runtime runs programs") as e:
+        program.grad()
+    assert isinstance(e.value, pullback_runtime.MissingTransformError)
+    assert "pullback.load(file).grad()" in e.value.do
+    assert not hasattr(program, "anything")

@@ -31,6 +31,7 @@ from pullback.program.memory_budget import Memory
 from pullback.program.record import Record, positions_by_argument
 from pullback_runtime import _backend, _trees
 from pullback_runtime._convention import Callee
+from pullback_runtime._signature_check import in_positions
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -261,6 +262,10 @@ class Program(Record):
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         leaves, tree = jax.tree.flatten((args, kwargs))
+        if tree != self.in_tree and kwargs:
+            places = len(self.in_tree.children()[0].children())
+            args, kwargs = in_positions(self.arg_paths, places, args, kwargs)
+            leaves, tree = jax.tree.flatten((args, kwargs))
         if tree != self.in_tree and _trees.has_fields(self.in_tree):
             leaves = _trees.flatten_call(self.in_tree, args, kwargs)
         elif tree != self.in_tree:
