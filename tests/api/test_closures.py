@@ -192,3 +192,28 @@ def test_derivatives_of_a_bounded_loop(order, expected):
     assert function(9.0) == pytest.approx(expected, rel=1e-4)
     batch = jax.vmap(function)(np.array([9.0, 9.0], np.float32))
     np.testing.assert_allclose(batch, [expected] * 2, rtol=1e-4)
+
+
+@functools.partial(pb.custom_vjp, closure_convert_argnums=0)
+def applied(f, x):
+    return f(x)
+
+
+applied.defvjp(lambda f, x: (f(x), (f, x)), lambda r, ct: jax.vjp(lambda f, x: f(x), *r)[1](3 * ct))
+
+
+@pytest.mark.parametrize("library", [jax, pb])
+def test_a_function_may_close_over_a_traced_integer(library):
+    """It was no leaf of the function, and leaked from a batch or a loop into the rule."""
+
+    def f(x, n):
+        return applied(lambda x: x * n * jnp.arange(4.0)[n], x)
+
+    ns = jnp.arange(1, 4)
+    assert library.grad(lambda x: jax.vmap(lambda n: f(x, n))(ns).sum())(2.0) == 42
+    assert (
+        library.grad(lambda x: jax.lax.scan(lambda c, n: (c + f(x, n), None), 0.0, ns)[0])(2.0)
+        == 42
+    )
+    assert jax.jit(library.grad(f))(2.0, 3) == 27
+    assert library.grad(f, (0, 1), allow_int=True)(2.0, 3)[0] == 27

@@ -20,7 +20,6 @@ from jax.tree_util import Partial
 
 from pullback._jax import tracing
 from pullback._jax.both_rules import BothRules
-from pullback._jax.tangent_types import is_inexact
 from pullback.errors import ArgumentMismatchError, LeakedValueError
 from pullback.frontend.closures.reflect import Nothing, contents
 from pullback.ir import locations
@@ -38,7 +37,7 @@ def custom_jvp(
 
     Args:
       fun, nondiff_argnums, nondiff_argnames: as for `jax.custom_jvp`.
-      closure_convert_argnums: positions of arguments that are functions; what is differentiated
+      closure_convert_argnums: positions of arguments that are functions; what is traced
         among the values they close over becomes part of the argument. In the rule, the tangent of
         such an argument has its structure: `jax.jvp(lambda f, x: f(x), (f, x), (df, dx))` works.
     """
@@ -60,7 +59,7 @@ def custom_vjp(
 
     Args:
       fun, nondiff_argnums, nondiff_argnames: as for `jax.custom_vjp`.
-      closure_convert_argnums: positions of arguments that are functions; what is differentiated
+      closure_convert_argnums: positions of arguments that are functions; what is traced
         among the values they close over becomes part of the argument. In the rules such an
         argument is a pytree that can be called: it may stand among the residuals, and its
         cotangent has its structure, as `jax.vjp(lambda f, x: f(x), f, x)` gives it.
@@ -186,12 +185,12 @@ def _converted(args: tuple[Any, ...], argnums: tuple[int, ...]) -> list[Any]:
 
 
 def _as_pytree(function: Any) -> Any:
-    """Return a function as a `Partial` whose leaves are the traced floats that it closes over."""
+    """Return a function as a `Partial` whose leaves are the traced values that it closes over."""
     if not callable(function) or isinstance(function, Partial):
         return function
     found: dict[int, Any] = {}
     for value in _reachable(function, set()):
-        if isinstance(value, jax.core.Tracer) and is_inexact(value.aval):
+        if isinstance(value, jax.core.Tracer):  # an integer as well, which would leak
             found[id(value)] = value
     return Partial(_Rebuilt(function, tuple(found)), *found.values())
 
