@@ -28,6 +28,7 @@ from jax._src.interpreters import mlir as _private_mlir, partial_eval as _pe
 from jax._src.lib import xla_client as _xla_client
 from jax._src.mesh import get_concrete_mesh as get_concrete_mesh
 from jax.extend import backend as _backend
+from jax.extend.core import Var
 from jax.interpreters import ad as _ad, mlir as _mlir
 from jax.interpreters.ad import (
     primitive_jvps as primitive_jvps,
@@ -384,7 +385,7 @@ def evaluate_partially(primitive: Any, split: Callable[..., Any]) -> None:
             late, params = halves.late, {"handle": halves.known}
             found = [v for v, flag in zip(found, late, strict=True) if not flag]
             avals, effects = primitive.abstract_eval(*(types[i] for i in halves.takes), **params)
-            found += map(_core.Var, avals[len(found) :])
+            found += map(Var, avals[len(found) :])
             invars = [eqn.invars[i] for i in halves.takes]
             known = eqn.replace(invars=invars, outvars=found, params=params, effects=effects)
         policy = _pe.ensure_enum(saveable(eqn.primitive, *types, **eqn.params))
@@ -393,7 +394,7 @@ def evaluate_partially(primitive: Any, split: Callable[..., Any]) -> None:
         if halves is None:
             return known, None, late, late, []
         residuals = taken(halves, found)
-        outs = [eqn.outvars[i] if late[i] else _core.Var(eqn.outvars[i].aval) for i in halves.gives]
+        outs = [eqn.outvars[i] if late[i] else Var(eqn.outvars[i].aval) for i in halves.gives]
         invars, params = [*eqn.invars, *residuals], {"handle": halves.rest}
         rest = eqn.replace(invars=invars, outvars=outs, params=params)
         return known, rest, late, late, [*needed, *residuals]
