@@ -21,7 +21,7 @@ RUNTIME = ROOT / "runtime" / "pullback_runtime"
 GATE = COMPILER / "_jax"
 BEHIND_THE_GATE = ("jax._src", "jax.interpreters", "jaxlib")
 SOURCES = sorted([*COMPILER.rglob("*.py"), *RUNTIME.rglob("*.py")])
-GATES = {*GATE.glob("*.py"), RUNTIME / "_jax.py"}
+GATES = {*GATE.glob("*.py"), RUNTIME / "_jax.py", RUNTIME / "_mlir.py"}
 
 
 def imported_modules(source: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Read a saved program, or any StableHLO module, from bytes that may be damaged.
+"""Read a saved program, or any StableHLO module, from bytes that may be damaged, or hostile.
 
-A file with pullback's digest is checked against it before MLIR sees a byte. Any other file is
-parsed in a helper process first.
+A file with pullback's digest is checked against it before MLIR sees a byte. Unless the caller
+trusts it, each file is parsed in a helper process first; large constants are read without MLIR.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,7 @@ from pullback_runtime._reading import (
     read_bytes as read_bytes,
     refusing_damage as refusing_damage,
 )
+from pullback_runtime._safe_parse_worker import EXPORTED
 
 PARSED_APART = 64 << 20
 EMBEDDED_BELOW = 3 << 20
@@ -67,9 +68,10 @@ class Opened:
 
     `metadata` is None for a module that pullback did not write; `exported` is set for what
     `jax.export` serialised. `hoisted` has, by function, the large arrays of the module that have
-    become its hidden leading arguments. `is_whole` is True if the digest was checked.
-    `has_composites` is False if certainly no op is a composite; `may_call_out` is False if
-    certainly no op is a custom call or a transfer to the host.
+    become its hidden leading arguments. `is_whole` is True if the digest fits and the caller trusts
+    it: what `save` verified is not verified again. `has_composites` is False if certainly no op is
+    a composite; `may_call_out` is False if certainly no op is a custom call or a transfer to the
+    host.
     """
 
     module: ir.Module
@@ -144,22 +146,30 @@ class Opened:
 
 
 def open_module(
-    source: str | os.PathLike[str] | bytes, context: ir.Context | None = None
+    source: str | os.PathLike[str] | bytes,
+    context: ir.Context | None = None,
+    trusted: bool = False,
 ) -> Opened:
-    """Read the module in a file or in bytes; raise ArtifactError for anything that is not one."""
+    """Read the module in a file or in bytes; raise ArtifactError for anything that is not one.
+
+    Args:
+      trusted: parse it in this process, which a hostile or damaged file can end.
+    """
+    if not trusted:
+        _safe_parse.start()  # while the file is read
     content = read_bytes(source)
     with naming_file(source), refusing_damage():
         name = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-        return _open(content, context or _jax.context(), name)
+        return _open(content, context or _jax.context(), name, trusted)
 
 
-def _open(content: Any, context: ir.Context, name: str | None) -> Opened:
+def _open(content: Any, context: ir.Context, name: str | None, trusted: bool) -> Opened:
     refuse_executable(content)
     if is_bytecode(content):
-        return _open_bytecode(content, context)
+        return _open_bytecode(content, context, trusted)
     content = bytes(content)
     if _is_text(content):
-        found = _open_untrusted(content, context)
+        found = _open_foreign(content, context, trusted)
         if name is not None:
             _module.name_locations(found.module, name)
         return found
@@ -177,26 +187,38 @@ def _is_text(content: bytes) -> bool:
     return True
 
 
-def _open_bytecode(content: Any, context: ir.Context) -> Opened:
+def _open_bytecode(content: Any, context: ir.Context, trusted: bool) -> Opened:
     layout = read_layout(content)
     check_versions(layout)
     if not is_whole(content, layout):
-        return _open_untrusted(bytes(content), context)
-    strings = content[slice(*layout.strings)]
+        return _open_foreign(bytes(content), context, trusted)
+    metadata, names = layout.metadata or {}, content[slice(*layout.strings)]
+    stays = _stay_inside(layout)
+    described = () if stays else metadata.get(_constants.METADATA)
+    content, stored = _constants.take_out(content, described) if described else (content, [])
+    content, strings = bytes(content), names
+    if not trusted:
+        content = names = _safe_parse.parse_elsewhere(content)
+        strings = None
+    parse = functools.partial(_module.parse, strings=strings)
     hoisted: dict[str, tuple[np.ndarray, ...]] = {}
-    if _stay_inside(layout):
-        module = _module.parse(bytes(content), context, strings=strings)
+    entries = _functions_of(metadata)
+    if stored:
+        module = parse(content, context)
+        hoisted = _constants.hoist_stored(module, stored, entries)
+    elif stays or len(entries) > 1:
+        module = parse(content, context)
     else:
-        module, hoisted = _parse_hoisting(content, layout.metadata or {}, strings, context)
+        module, hoisted = _parse_hoisting(content, parse, context)
     forget_file(module)
     return Opened(
         module,
         layout.metadata,
         None,
         hoisted,
-        is_whole=True,
-        has_composites=COMPOSITE in strings,
-        may_call_out=_custom_calls.may_be_in(strings),
+        is_whole=trusted,
+        has_composites=COMPOSITE in names,
+        may_call_out=_custom_calls.may_be_in(names),
     )
 
 
@@ -209,25 +231,17 @@ def _stay_inside(layout: Layout) -> bool:
 
 
 def _parse_hoisting(
-    content: Any, metadata: dict[str, Any], strings: bytes, context: ir.Context
+    content: bytes, parse: Callable[..., ir.Module], context: ir.Context
 ) -> tuple[ir.Module, dict[str, tuple[np.ndarray, ...]]]:
-    """Parse a module and hoist its large constants out of it; return both.
+    """Parse a module whose file does not list its large constants, and hoist them; return both.
 
-    A context keeps the data of every constant it has seen, so a large file whose metadata do not
-    list its constants is parsed in a temporary context. Creating one takes 15 ms, which a smaller
-    file need not wait for.
+    A context keeps the data of every constant it has seen, so a large file is parsed in a temporary
+    one. Creating it takes 15 ms, which a smaller file need not wait for.
     """
-    entries = _functions_of(metadata)
-    if described := metadata.get(_constants.METADATA):
-        lean, stored = _constants.take_out(content, described)
-        module = _module.parse(lean, context, strings=strings)
-        return module, _constants.hoist_stored(module, stored, entries)
-    if len(entries) > 1:
-        return _module.parse(bytes(content), context, strings=strings), {}
     if len(content) < PARSED_APART:
-        module = _module.parse(bytes(content), context, strings=strings)
+        module = parse(content, context)
         return module, {_entries.FIRST: _constants.hoist(module)}
-    module = _module.parse(bytes(content), _jax.fresh_context())
+    module = _module.parse(content, _jax.fresh_context())
     hoisted = {_entries.FIRST: _constants.hoist(module)}
     return _module.parse(_module.to_bytecode(module), context), hoisted
 
@@ -237,22 +251,21 @@ def _functions_of(metadata: dict[str, Any] | None) -> set[str]:
     return {f for own in each for f in _variants.entries_of(own).values()} or {_entries.FIRST}
 
 
-def trusted(content: bytes) -> bytes:
-    """Return bytecode that MLIR may parse in this process: `content` if its digest fits.
-
-    Bytecode without a digest is parsed in the helper process, which writes it anew.
-
+def checked(content: bytes) -> bytes:
+    """Return bytecode that MLIR may parse in this process: what the helper process made of it.
 
     Raises: ArtifactError for damaged bytecode.
     """
     with refusing_damage():
         layout = read_layout(content)
         check_versions(layout)
-        return content if is_whole(content, layout) else _safe_parse.parse_elsewhere(content)
+        is_whole(content, layout)
+        return _safe_parse.parse_elsewhere(content)
 
 
-def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
-    module = _module.parse(_safe_parse.parse_elsewhere(content), context)
+def _open_foreign(content: bytes, context: ir.Context, trusted: bool) -> Opened:
+    content = content if trusted else _safe_parse.parse_elsewhere(content)
+    module = _module.parse(content, context)
     if not len(module.body.operations):
         raise ArtifactError(
             "the file holds an empty module", do="it must be StableHLO text or bytecode"
@@ -285,12 +298,11 @@ def _open_exported(content: bytes, context: ir.Context) -> Opened:
             do="pip install flatbuffers",
         )
     try:
-        module = _safe_parse.parse_exported_elsewhere(content)
+        module = _safe_parse.parse_elsewhere(content, EXPORTED)
     except ArtifactError as error:
         _check_version_inside(content)
         raise ArtifactError(
             "this is neither StableHLO text or bytecode, nor what jax.export serialised",
-            where=error.where,
             do=error.do,
         ) from error
     # The helper process has read all of this, within its limits: the same bytes are safe here.

@@ -19,7 +19,7 @@ from pullback_runtime import _bytecode_constants, _container, _contexts, _mmap, 
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._dtypes import scalar_type
 from pullback_runtime._erasure import erase, erase_arguments, erasing
-from pullback_runtime._jax import ir, operations_named, text_alone
+from pullback_runtime._jax import element_type, ir, operations_named, text_alone
 from pullback_runtime._resources import CONSTANT
 
 SMALLEST_BYTES = 1 << 14
@@ -139,10 +139,21 @@ def _fills_bytes(dtype: np.dtype) -> bool:
 
 @dataclass(frozen=True)
 class StoredConstant:
-    """A constant that was left out when the module was parsed, and the splat in its place."""
+    """A constant that was left out when the module was parsed, and the data of its stub."""
 
-    stub: str
+    data: bytes
     array: np.ndarray
+
+    def stub(self, context: ir.Context) -> str:
+        """Spell the splat in its place: by its type, since MLIR must not parse a file's text."""
+        dtype = self.array.dtype
+        with ir.Location.unknown(context):
+            kind = ir.RankedTensorType.get(self.array.shape, element_type(dtype))
+        width = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+        stub = Stub.of(kind, dtype, int.from_bytes(self.data[:width], "little"))
+        if stub is None or stub.data != self.data:
+            raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
+        return stub.text
 
 
 def parse_constant(text: str) -> Any:
@@ -210,14 +221,14 @@ def take_out(content: Any, described: Any) -> tuple[bytes, list[StoredConstant]]
     dtypes = {name: scalar_type(name) for name, *_ in described}
     narrowed = {name for name, dtype in dtypes.items() if canonicalize_dtype(dtype) != dtype}
     stubs, stored = {}, []
-    for name, shape, text, data, entry in described:
+    for name, shape, _, data, entry in described:
         dtype, blob = dtypes[name], found.get(int(entry))
         if blob is None or blob.end - blob.start != math.prod(shape) * dtype.itemsize:
             raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
         if name not in narrowed:
             stubs[blob] = bytes.fromhex(data)
             array = _mmap.read_array(content, blob.start, dtype, tuple(shape))
-            stored.append(StoredConstant(text, array))
+            stored.append(StoredConstant(stubs[blob], array))
     return b"".join(_bytecode_constants.replace(content, tables, stubs)), stored
 
 
@@ -228,7 +239,8 @@ def hoist_stored(
 
     Stubs in regions and in other functions, which are rules, become resources.
     """
-    waiting = {value_of_text(each.stub, module.context): each.array for each in stored}
+    context = module.context
+    waiting = {value_of_text(each.stub(context), context): each.array for each in stored}
     symbols = ir.SymbolTable(module.operation)
     of_entries: dict[Any, list[Any]] = {symbols[name].operation: [] for name in entries}
     others: list[Any] = []

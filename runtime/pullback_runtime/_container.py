@@ -99,6 +99,11 @@ def is_bytecode(content: Any) -> bool:
     return bytes(content[:4]) == BYTECODE_MAGIC
 
 
+def is_portable(content: Any) -> bool:
+    """Return True if the bytes begin like a StableHLO portable artifact."""
+    return is_bytecode(content) and PORTABLE_PRODUCER.encode() in content[:32]
+
+
 def read_layout(content: Any) -> Layout:
     """Read the layout of MLIR bytecode; raise ArtifactError when it is truncated."""
     try:

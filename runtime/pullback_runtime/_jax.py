@@ -42,37 +42,34 @@ from jax.interpreters.mlir import (
 )
 from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh, reshard
 from jaxlib import lapack as _lapack
-from jaxlib.mlir import ir as ir, passmanager as passmanager
 from jaxlib.mlir._mlir_libs._mlir import rewrite as _rewrite
 from jaxlib.mlir.dialects import (
     builtin as builtin,  # JAX imports it when a module is first looked into, which takes 1 ms
+)
+
+from pullback_runtime import _mlir as _of_jaxlib
+from pullback_runtime._contexts import Shared, cached
+from pullback_runtime._mlir import (
+    TO_STABLEHLO,
+    from_any_version,
     func as func,
+    ir as ir,
+    passmanager as passmanager,
+    run_passes as run_passes,
     sdy as sdy,
     stablehlo as stablehlo,
 )
 
-from pullback_runtime._contexts import Shared, cached
-from pullback_runtime._lazy_values import made_once
-
 __all__ = ["DEBUG_EFFECT", "IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
 
-TO_STABLEHLO = "vhlo-legalize-to-stablehlo"
 VHLO_OP = re.compile(rb"\0([a-z0-9_]+_v)(\d{1,4})(?=\0)")  # the string before it ends with NUL too
 
 XlaRuntimeError: type[Exception] = jax.errors.JaxRuntimeError
 
 
 def fresh_context() -> ir.Context:
-    """Return a new MLIR context, shared with nobody, so that its memory can be freed.
-
-    It reads quantized types: JAX registers no dialect of that name, but the pass that legalizes
-    VHLO, which may make some, loads it.
-    """
-    _register_passes()
-    context: ir.Context = getattr(_private_mlir, "_create_ir_context", make_ir_context)()
-    legalize = passmanager.PassManager.parse(f"builtin.module({TO_STABLEHLO})", context=context)
-    legalize.run(ir.Module.parse("", context).operation)
-    return context
+    """Return a new MLIR context, shared with nobody, so that its memory can be freed."""
+    return _of_jaxlib.fresh_context(_private_mlir.global_thread_pool)
 
 
 context = Shared(fresh_context)
@@ -108,18 +105,6 @@ def place(op: Any) -> str:
     return f"{unescaped(found[1])}:{found[2]}" if found else str(op.location)
 
 
-@made_once
-def _register_passes() -> None:
-    stablehlo.register_stablehlo_passes()
-
-
-def run_passes(module: ir.Module, pipeline: str) -> None:
-    """Run a textual MLIR pipeline on `module`, in place."""
-    _register_passes()
-    with module.context:
-        passmanager.PassManager.parse(pipeline).run(module.operation)
-
-
 def mesh_axes(op: Any) -> tuple[tuple[str, int], ...]:
     """Return the names and sizes of the axes of an `sdy.mesh`."""
     return tuple(
@@ -141,24 +126,7 @@ def deserialize_verified(content: bytes, context: ir.Context, strings: bytes) ->
         # No rule leads from an older version to StableHLO: what should be missed here is noticed.
         with contextlib.suppress(ir.MLIRError):
             return _passed(content, context, TO_STABLEHLO)
-    return _passed(content, context, _from_any_version())
-
-
-def _from_any_version() -> str:
-    return f"vhlo-to-version{{target={stablehlo.get_current_version()}}},{TO_STABLEHLO}"
-
-
-def parsed(content: bytes) -> ir.Module:
-    """Parse a module of text or bytecode, and legalize VHLO in it to StableHLO.
-
-    Old portable artifacts come this way: those of StableHLO 0.9 name MLIR as their producer.
-    """
-    module = ir.Module.parse(content)
-    if b"vhlo" in content and any(
-        op.operation.name.startswith("vhlo.") for op in module.body.operations
-    ):
-        run_passes(module, f"builtin.module({_from_any_version()})")
-    return module
+    return _passed(content, context, from_any_version())
 
 
 def _has_older_ops(strings: bytes, context: ir.Context) -> bool:
@@ -185,7 +153,6 @@ def _passed(content: bytes, context: ir.Context, pipeline: str) -> ir.Module:
 @cached
 def _passes(pipeline: str, context: ir.Context) -> passmanager.PassManager:
     """Return a pass manager for a pipeline, memoized, that does not verify between passes."""
-    _register_passes()
     manager = passmanager.PassManager.parse(f"builtin.module({pipeline})", context=context)
     manager.enable_verifier(False)
     return manager

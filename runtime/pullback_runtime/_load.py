@@ -267,22 +267,10 @@ def load(
     entry: str = _entries.FIRST,
     backend: str | None = None,
     allow_custom_calls: Collection[str] = (),
+    trusted: bool = False,
 ) -> LoadedProgram:
-    """Load a saved program, or any StableHLO module, ready to be called.
-
-    Args:
-      source: the path of a file, or its bytes: what `pullback` saved, StableHLO text or
-        bytecode.
-      entry: which of the programs of the file, by default the first; of another module, the
-        function.
-      backend: 'cpu', 'cuda', 'rocm' or 'tpu'; by default, where the arguments are.
-      allow_custom_calls: targets of custom calls that you vouch for, such as one that you have
-        registered by `jax.ffi`.
-
-    Raises: ArtifactError for everything that is not a whole module, or calls something else, or
-      has no such entry.
-    """
-    opened = open_module(source)
+    """Load a saved program, or any StableHLO module, as `pullback_runtime.load` says."""
+    opened = open_module(source, trusted=trusted)
     with naming_file(source), refusing_damage():
         if not opened.is_whole:
             _module.refuse_fatal(opened.module)

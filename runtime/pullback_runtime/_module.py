@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import graphlib
-import io
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -20,12 +19,13 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from pullback_runtime import _contexts, _jax, _mhlo, _resources
-from pullback_runtime._container import PORTABLE_PRODUCER, is_bytecode
+from pullback_runtime import _contexts, _jax, _mhlo, _mlir, _resources
+from pullback_runtime._container import is_bytecode, is_portable
 from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._erasure import erase, erasing
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
+from pullback_runtime._mlir import remedy_of, to_bytecode as to_bytecode, without_flags
 from pullback_runtime._nesting import refuse_deep
 
 PULLBACK_COMPOSITES = "pullback."
@@ -82,13 +82,6 @@ def _read_file(path: Path) -> bytes:
         ) from error
 
 
-def to_bytecode(module: ir.Module) -> bytes:
-    """Write `module` as MLIR bytecode."""
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()
-
-
 def parse(
     content: bytes, context: ir.Context | None = None, *, strings: bytes | None = None
 ) -> ir.Module:
@@ -100,17 +93,15 @@ def parse(
     """
     context = context or _jax.context()
     _contexts.keeps(context, len(content))
-    portable = is_bytecode(content) and PORTABLE_PRODUCER.encode() in content[:32]
+    portable = is_portable(content)
     try:
         if portable and strings is not None:
             return _jax.deserialize_verified(content, context, strings)
-        with context, ir.Location.unknown(context):
-            if portable:
-                return _jax.stablehlo.deserialize_portable_artifact(context, content)
-            module = _jax.parsed(content)
-            if _mhlo.may_be_in(content):
+        module = _mlir.parse(content, portable, context)
+        if not portable and _mhlo.may_be_in(content):
+            with context:
                 _mhlo.read(module)
-            return module
+        return module
     except (ir.MLIRError, ValueError) as error:
         raise ModuleError(
             f"the module does not parse: {without_flags(str(error))}",
@@ -143,26 +134,6 @@ def name_locations(module: ir.Module, name: str) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-
-
-_FLAG = re.compile(r"\.? If this is intended, please .*")
-
-
-def without_flags(said: str) -> str:
-    """Remove from a message of MLIR the advice to set a flag, which jaxlib does not have."""
-    return _FLAG.sub("", said)
-
-
-def remedy_of(said: str) -> str | None:
-    """Return what to do if a message of MLIR is about a dialect jaxlib lacks; otherwise None."""
-    if "unregistered" not in said:
-        return None
-    if re.search(r'!"quant"<|dialect, quant', said):
-        return (
-            "write it without quantized types, which JAX does not run: "
-            "`pullback opt --stablehlo-legalize-quant-to-math` takes them away"
-        )
-    return "lower it to StableHLO and CHLO: jaxlib has few other dialects of MLIR"
 
 
 def prepare(content: bytes, entry: str = "main") -> Prepared:

@@ -28,6 +28,7 @@ def load(
     plugin: str | os.PathLike[str] | None = None,
     backend: str | None = None,
     allow_custom_calls: Collection[str] = (),
+    trusted: bool = False,
 ) -> Any:
     """Load a saved program, ready to be called.
 
@@ -45,6 +46,8 @@ def load(
       backend: 'cpu', 'cuda', 'rocm' or 'tpu'; by default, where the arguments are.
       allow_custom_calls: targets of custom calls that you vouch for, such as one that you have
         registered by `jax.ffi`.
+      trusted: parse the file in this process, which is faster; a hostile one can end it. By default
+        a helper process parses it first, as SECURITY.md says.
 
     Returns: a `LoadedProgram` with JAX, otherwise a `PortableProgram`.
 
@@ -55,10 +58,16 @@ def load(
     engine = engine or ("pjrt" if plugin is not None else _engines.default_engine())
     if engine != "jax":
         opened = None if engine is None else _engines.open_engine(engine, plugin, backend)
-        return open_portable(read_whole(source, entry), opened)
+        return open_portable(read_whole(source, entry, trusted), opened)
     _engines.check_engine(engine)
     by_jax = importlib.import_module("pullback_runtime._load")
-    return by_jax.load(source, entry=entry, backend=backend, allow_custom_calls=allow_custom_calls)
+    return by_jax.load(
+        source,
+        entry=entry,
+        backend=backend,
+        allow_custom_calls=allow_custom_calls,
+        trusted=trusted,
+    )
 
 
 def save_executable(
@@ -109,7 +118,7 @@ def load_executable(
     """
     with naming_file(source), refusing_damage():
         file = _executable_file.read(read_bytes(source))
-        whole = read_whole(file.program, file.entry)
+        whole = read_whole(file.program, file.entry, trusted=True)
     identity = file.identity
     engine = _engines.open_engine(identity["engine"], plugin, None)
     unfit = file.difference(engine.identity())

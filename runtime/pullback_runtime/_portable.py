@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -87,11 +88,16 @@ class PortableProgram:
 
 @dataclass(frozen=True)
 class Whole:
-    """The bytes of a file, whose digest has been checked, and one of the programs in it."""
+    """The bytes of a file, whose digest has been checked, and one of the programs in it.
+
+    An engine's own parser gets what jaxlib's, where that is installed, has made of them in a helper
+    process, unless the file is trusted.
+    """
 
     content: bytes
     of_file: dict[str, Any]
     entry: str
+    trusted: bool = False
 
     def entered(self, name: str) -> Whole:
         """Return the same file for another of its entries."""
@@ -116,14 +122,27 @@ class Whole:
         home, first = next(iter(functions.items()), (platform, MAIN))
         found = functions.get(platform, first)
         if found == first:
-            return with_main(self.content, read_layout(self.content), first)
+            content = self.content if self.trusted else _parsed_elsewhere(self.content)
+            return with_main(content, read_layout(content), first)
         raise ArtifactError(
             f"the file's @{first} is for {home}, and that for {platform} is @{found}",
             do=f'{BY_JAX}, or save it for one platform: save(platforms=["{platform}"])',
         )
 
 
-def read_whole(source: str | os.PathLike[str] | bytes, entry: str = _entries.FIRST) -> Whole:
+@functools.lru_cache(1)
+def _parsed_elsewhere(content: bytes) -> bytes:
+    """Return what jaxlib's parser makes of a file in a helper process; without jaxlib, the file."""
+    if importlib.util.find_spec("jaxlib") is None:
+        return content
+    safe_parse = importlib.import_module("pullback_runtime._safe_parse")
+    parsed: bytes = safe_parse.parse_elsewhere(content, safe_parse.worker.PORTABLE)
+    return parsed
+
+
+def read_whole(
+    source: str | os.PathLike[str] | bytes, entry: str = _entries.FIRST, trusted: bool = False
+) -> Whole:
     """Read a file that pullback saved, without MLIR.
 
     Raises: ArtifactError for any other file, for what only JAX can run, and without such an entry.
@@ -140,7 +159,7 @@ def read_whole(source: str | os.PathLike[str] | bytes, entry: str = _entries.FIR
         check_names(bytes(content[slice(*layout.strings)]))
         _refuse_what_jax_runs(layout.metadata)
         name = _entries.find(entry, _entries.names_of(layout.metadata))
-        whole = Whole(bytes(content), layout.metadata, name)
+        whole = Whole(bytes(content), layout.metadata, name, trusted)
         whole.signature  # noqa: B018  # raises where it is damaged
         return whole
 

@@ -1,36 +1,37 @@
 """The helper process in which a module of unknown origin is parsed first.
 
-Run with `python -m pullback_runtime._safe_parse_worker`. It reads requests from standard input and
-forks once per request, so neither a crash nor a damaged heap outlives the module that caused
-it. A module that parses is written out anew: the asking process never parses the bytes it was
-given, only what MLIR's own writer made of them.
+It reads requests from standard input and forks once per request, so neither a crash nor a damaged
+heap outlives the module that caused it; where there is no fork, it ends after its first answer. A
+module that parses is written out anew: the asking process never parses the bytes it was given, only
+what MLIR's own writer made of them.
 
-Frames: a request is `kind (1 byte), seconds (4), length (8), content`; an answer is
-`status (1), length (8), content`, little-endian.
+Frames: the process writes READY for each request. A request is `kind (1 byte), seconds (4), length
+(8), content`; an answer is `status (1), length (8), content`, little-endian.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import importlib
 import os
-import resource
 import signal
 import struct
 import sys
 import tempfile
 from collections.abc import Iterable
-from typing import IO, Any
+from typing import Any
 
-import jax.export
-
-from pullback_runtime import _jax, _module
-from pullback_runtime._errors import ModuleError
-from pullback_runtime._jax import ir
+from pullback_runtime import _mlir
+from pullback_runtime._container import is_portable, read_layout
+from pullback_runtime._mlir import ir
 
 REQUEST = struct.Struct("<cIQ")
 ANSWER = struct.Struct("<cQ")
-MODULE, EXPORTED = b"m", b"e"
-PARSED, REFUSED, CRASHED, TOO_SLOW = b"p", b"r", b"c", b"t"
+MODULE, EXPORTED, PORTABLE = b"m", b"e", b"p"
+READY, PARSED, REFUSED, CRASHED, TOO_SLOW = b"y", b"p", b"r", b"c", b"t"
+TIME_IS_UP = 1
+"""The exit status that `faulthandler` gives."""
 
 QUANTIZED = b"\0quant\0"  # as bytecode spells the name of a dialect, or of anything else
 
@@ -43,72 +44,83 @@ def main() -> None:
     """Answer requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    context = _quiet_context()
-    while request := sys.stdin.buffer.read(REQUEST.size):
+    context = _mlir.fresh_context()  # without threads, because threads do not survive a fork
+    can_fork = hasattr(os, "fork")
+    while True:
+        answers.write(READY)
+        answers.flush()
+        if not (request := sys.stdin.buffer.read(REQUEST.size)):
+            break
         kind, seconds, length = REQUEST.unpack(request)
         content = sys.stdin.buffer.read(length)
-        status, answer = _try_in_child(kind, content, seconds, context)
-        answers.write(ANSWER.pack(status, len(answer)))
-        answers.write(answer)
+        if kind == EXPORTED:
+            importlib.import_module("jax.export")
+        answer = _answer_of_child if can_fork else _answer
+        status, found = answer(kind, content, seconds, context)
+        answers.write(ANSWER.pack(status, len(found)) + found)
         answers.flush()
+        if not can_fork:
+            break
 
 
-def _quiet_context() -> ir.Context:
-    """Return a context without threads, because threads do not survive a fork."""
-    context = _jax.make_ir_context()
-    context.enable_multithreading(False)
-    return context
-
-
-def _try_in_child(
+def _answer_of_child(
     kind: bytes, content: bytes, seconds: int, context: ir.Context
 ) -> tuple[bytes, bytes]:
     with tempfile.TemporaryFile() as result:
         child = os.fork()
         if child == 0:
-            _run_child(kind, content, seconds, context, result)
+            _limit_memory(len(content))
+            result.write(b"".join(_answer(kind, content, seconds, context)))
+            result.flush()
+            os._exit(0)
         _, status = os.waitpid(child, 0)
         result.seek(0)
         if os.WIFSIGNALED(status):
-            crash = os.WTERMSIG(status)
-            return (TOO_SLOW if crash == signal.SIGALRM else CRASHED), signal.Signals(
-                crash
-            ).name.encode()
-        return (PARSED if status == 0 else REFUSED), result.read()
-
-
-def _run_child(
-    kind: bytes, content: bytes, seconds: int, context: ir.Context, result: IO[bytes]
-) -> None:
-    """Parse within the limits, write the outcome, and exit without any clean-up."""
-    try:
-        signal.alarm(seconds)
-        _limit_memory(len(content))
-        parse = _exported if kind == EXPORTED else _parsed
-        result.write(parse(content, context))
-        code = 0
-    except BaseException as error:
-        reason = error.__cause__ if isinstance(error, ModuleError) else None
-        result.write(f"{reason or f'{type(error).__name__}: {error}'}"[:2000].encode())
-        code = 1
-    result.flush()
-    os._exit(code)
+            return CRASHED, signal.Signals(os.WTERMSIG(status)).name.encode()
+        if os.WEXITSTATUS(status) == TIME_IS_UP:
+            return TOO_SLOW, b""
+        return result.read(1), result.read()
 
 
 def _limit_memory(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with open("/proc/self/statm") as statm:
-        used = int(statm.read().split()[0]) * resource.getpagesize()
-    limit = used + MEMORY_FLOOR + MEMORY_PER_BYTE * size
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    """Limit the memory of this process, where Linux counts it."""
+    with contextlib.suppress(ImportError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with open("/proc/self/statm") as statm:
+            used = int(statm.read().split()[0]) * resource.getpagesize()
+        limit = used + MEMORY_FLOOR + MEMORY_PER_BYTE * size
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _parsed(content: bytes, context: ir.Context) -> bytes:
-    """Parse text, bytecode or a portable artifact; return plain bytecode."""
-    module = _module.parse(content, context)
+def _answer(kind: bytes, content: bytes, seconds: int, context: ir.Context) -> tuple[bytes, bytes]:
+    """Parse within the time; return the status and the new bytes, or why it does not parse."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        return PARSED, _written(kind, content, context)
+    except BaseException as error:
+        return REFUSED, f"{type(error).__name__}: {error}"[:2000].encode()
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _written(kind: bytes, content: bytes, context: ir.Context) -> bytes:
+    """Parse text, bytecode, a portable artifact or an export; return plain bytecode.
+
+    PORTABLE asks for a portable artifact of the same version instead.
+    """
+    if kind == EXPORTED:
+        exported = importlib.import_module("jax.export").deserialize(bytearray(content))
+        content = bytes(exported.mlir_module_serialized)
+    module = _mlir.parse(content, is_portable(content), context)
     module.operation.verify()
     module.operation.walk(_read_names)
-    written = _module.to_bytecode(module)
+    written = _mlir.to_bytecode(module)
+    if kind == PORTABLE:
+        version = read_layout(content).stablehlo_version or _mlir.stablehlo.get_current_version()
+        with context, ir.Location.unknown():
+            return bytes(_mlir.stablehlo.serialize_portable_artifact(module, version))
     if QUANTIZED in written and "!quant." in _spelt(module):
         # For portable artifacts, the parser has loaded that dialect.
         raise ValueError("it has types of an unregistered dialect, quant")
@@ -117,7 +129,7 @@ def _parsed(content: bytes, context: ir.Context) -> bytes:
 
 def _spelt(module: ir.Module) -> str:
     """Print a module without large constants."""
-    return module.operation.get_asm(large_elements_limit=8, large_resource_limit=8)
+    return str(module.operation.get_asm(large_elements_limit=8, large_resource_limit=8))
 
 
 def _read_names(op: ir.Operation) -> ir.WalkResult:
@@ -139,13 +151,3 @@ def _read_nested_names(attribute: ir.Attribute) -> None:
     elif isinstance(attribute, ir.ArrayAttr):
         for item in attribute:
             _read_nested_names(item)
-
-
-def _exported(content: bytes, context: ir.Context) -> bytes:
-    """Parse a `jax.export` file; return the module inside as plain bytecode."""
-    exported = jax.export.deserialize(bytearray(content))
-    return _parsed(bytes(exported.mlir_module_serialized), context)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,6 +14,7 @@ import numpy as np
 from pullback_runtime import _tree_values
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._errors import ModuleError
+from pullback_runtime._reading import refusing_damage
 from pullback_runtime._variants import are_names
 
 METADATA = "signature"
@@ -124,7 +125,8 @@ def text_of(metadata: dict[str, Any], entries: Sequence[str] = ()) -> str:
     Args:
       entries: the names of all programs of the file.
     """
-    return "\n".join(f"{label:12}{text}" for label, text in _rows(metadata, entries))
+    with refusing_damage():
+        return "\n".join(f"{label:12}{text}" for label, text in _rows(metadata, entries))
 
 
 def _rows(metadata: dict[str, Any], entries: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import numbers
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ from pullback_runtime._errors import DimensionError
 from pullback_runtime._jax import ir
 
 METADATA = "symbolic"
+
+_POWER = re.compile(r"(?<!\w)\d+\s*\^|\^\s*\d{3}")
+"""A power in the text of a dimension that JAX does not write, and could compute without end."""
 
 
 def is_symbolic(aval: Any) -> bool:
@@ -107,6 +111,10 @@ def _refusing_damage() -> Iterator[None]:
 @_refusing_damage()
 def signature(described: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Return the types of the arguments and of the results."""
+    pairs = [*described["in_avals"], *described["out_avals"]]
+    texts = [*described["constraints"], *(text for _, text in pairs)]
+    if (power := next(filter(None, map(_POWER.search, texts)), None)) is not None:
+        raise ValueError(f"the power {power.string[:40]!r} is too high")
     scope = jax.export.SymbolicScope(described["constraints"])
     shape = functools.cache(functools.partial(jax.export.symbolic_shape, scope=scope))
 

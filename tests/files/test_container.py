@@ -9,7 +9,6 @@ import pytest
 import pullback as pb
 from pullback import artifact
 from pullback_runtime import _container, _jax
-from pullback_runtime._artifact import open_module
 from pullback_runtime._jax import ir
 from tests.files import models
 
@@ -93,8 +92,3 @@ def test_changed_metadata_is_damage(saved):
 def test_a_removed_digest_is_damage(saved):
     with pytest.raises(pb.ArtifactError, match="its digest is missing"):
         pb.load(saved.replace(b"pullback-sha256:", b"pullback-sha255:"))
-
-
-def test_a_file_of_our_own_is_never_sent_to_the_helper(saved, monkeypatch):
-    monkeypatch.setattr("pullback_runtime._safe_parse._ask", None)
-    assert open_module(saved).metadata["pullback-format"] == 1

@@ -268,7 +268,7 @@ def test_words_of_the_refusals(content, words):
 def test_a_file_of_another_kind_is_refused_without_the_words_of_a_parser_of_flatbuffers():
     with pytest.raises(pb.ArtifactError) as caught:
         pb.load(b"\x89PNG\r\n\x1a\n" + bytes(50))
-    assert caught.value.where == "a file of 58 bytes without pullback's digest"
+    assert "flatbuffers" not in str(caught.value)
 
 
 def test_the_file_is_named(tmp_path):

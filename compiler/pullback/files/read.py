@@ -25,6 +25,7 @@ def load(
     *,
     entry: str = "main",
     allow_custom_calls: Collection[str] = (),
+    trusted: bool = False,
 ) -> Any:
     """Load a program from a file, or from its bytes.
 
@@ -37,6 +38,9 @@ def load(
         Of a StableHLO module, the function that the program is; it is called @main then.
       allow_custom_calls: targets of custom calls that you vouch for, such as one that you have
         registered by `jax.ffi`; those of libraries that come with JAX need no word.
+      trusted: parse the file in this process, which is faster; a hostile one can end it. By default
+        a helper process parses it first, with limits on time and memory, and this process reads
+        what that has written.
 
     Returns: a Program; a SymbolicProgram where dimensions are symbols.
 
@@ -47,7 +51,7 @@ def load(
       ModuleError: the module has no such function.
     """
     with as_ours():
-        opened = _artifact.open_module(source, _jax.context())
+        opened = _artifact.open_module(source, _jax.context(), trusted)
         with _artifact.naming_file(source), _artifact.refusing_damage():
             if opened.exported is not None:
                 if entry != "main":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pullback._jax import ir
 from pullback.errors import PullbackError
-from pullback_runtime import _module
+from pullback_runtime import _mlir
 
 _FILE_POSITION = re.compile(r'"?([^"\s()]*)"?:(\d+):(\d+)')
 _EXPECTED = re.compile(
@@ -82,8 +82,8 @@ def _from_mlir(diagnostic: ir.DiagnosticInfo) -> Message:
     file, line, column = _position(str(diagnostic.location))
     notes = tuple(_from_mlir(note) for note in diagnostic.notes)
     severity = diagnostic.severity.name.lower()
-    text = _module.without_flags(diagnostic.message.strip())
-    if remedy := _module.remedy_of(text):
+    text = _mlir.without_flags(diagnostic.message.strip())
+    if remedy := _mlir.remedy_of(text):
         text += _REMEDY + remedy
     return Message(severity, text, file, line, column, notes)
 

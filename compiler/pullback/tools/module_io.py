@@ -140,14 +140,14 @@ def check_roundtrip(module: ir.Module) -> None:
 def _parse_bytecode(content: bytes, context: ir.Context) -> ir.Module:
     """Parse bytecode after checking it: MLIR's reader crashes on some damaged files."""
     with as_ours():
-        trusted = _artifact.trusted(content)
+        checked = _artifact.checked(content)
         if _symbolic.METADATA in (_container.read_layout(content).metadata or {}):
             raise PullbackError(
                 "the file is of a program with symbolic dimensions, which is a module for each "
                 "set of sizes",
                 do="give sizes: pullback dump FILE --sizes b=4 | pullback opt … -",
             )
-        module = _module.parse(trusted, context)
+        module = _module.parse(checked, context)
     _artifact.forget_file(module)
     restore_symbol_refs(walk_composites(module))
     return module
