@@ -22,11 +22,12 @@ from pullback._jax import ir
 from pullback.autodiff import registry
 from pullback.autodiff.batch_rules import BATCHES
 from pullback.dialect import build
-from pullback.errors import DuplicateRuleError, MissingRuleError, PluginError
+from pullback.errors import DuplicateRuleError, MissingRuleError, PipelineError, PluginError
 from pullback.passes import plugins
 from pullback.passes.base import Pass
 from pullback.passes.list_passes import list_passes
 from pullback.passes.manager import run_pipeline
+from pullback_runtime import _jax as runtime_jax
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,43 @@ def run(pipeline: str, source: str = "") -> str:
     module = ir.Module.parse(source, _jax.context())
     run_pipeline(module, pipeline)
     return str(module)
+
+
+@dataclass(frozen=True)
+class EraseInUse(Pass):
+    """Erase each sine, whether its result is used or not."""
+
+    name: ClassVar[str] = "acme-erase"
+    unused: bool = False
+
+    def run(self, module, rules) -> None:
+        for op in runtime_jax.operations_named(module, "stablehlo.sine"):
+            if self.unused:
+                op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+
+
+SINE = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.sine %x : tensor<f32>
+  %1 = stablehlo.cosine %0 : tensor<f32>
+  return %1 : tensor<f32>
+}"""
+
+
+@pytest.mark.parametrize("options", [{}, {"verify_each": True}], ids=["fast", "instrumented"])
+def test_a_pass_that_erases_an_op_in_use_is_an_error(options) -> None:
+    """The process ended later, with nothing printed."""
+    module = ir.Module.parse(SINE, _jax.context())
+    with pytest.raises(PipelineError) as caught:
+        run_pipeline(module, [EraseInUse()], **options)
+    assert caught.value.message == (
+        "the pass `acme-erase` erases `stablehlo.sine`, and `stablehlo.cosine` uses what it gives"
+    )
+    assert '"-":3:' in caught.value.where
+    assert "replace_all_uses_with(value)" in caught.value.do
+    assert "stablehlo.sine" in str(module)
+    run_pipeline(module, [EraseInUse(unused=True)], **options)
+    assert "stablehlo.sine" not in str(module)
 
 
 def test_a_pass_of_an_installed_package_runs_and_is_listed(install) -> None:

@@ -12,8 +12,9 @@ operation is not erased, and the error names the two.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from pullback_runtime._errors import ErasureError
@@ -143,15 +144,40 @@ def retire(operation: Any) -> None:
     _erase(operation.operation, stays_key=True)
 
 
-def _erase(operation: ir.Operation, stays_key: bool) -> None:
+def refuse_use(operation: Any) -> None:
+    """Raise ErasureError if something uses a result of an operation."""
     for result in operation.results:
         use = next(iter(result.uses), None)
         if use is not None:
             raise _in_use(operation, use)
+
+
+def _erase(operation: ir.Operation, stays_key: bool) -> None:
+    refuse_use(operation)
     if watch is not None:
         watch.erased(operation, stays_key)
     with erasing():
         _grave(operation.context).take(operation)
+
+
+@contextlib.contextmanager
+def refusing_uses() -> Iterator[None]:
+    """Run the body, code of others, with `erase` of the bindings raising for an operation in use.
+
+    The bindings would free it, and the process end later, by whatever reads it.
+    """
+    kind: Any = ir.Operation.__base__
+    plain = kind.erase
+
+    def erase_unused(operation: Any) -> None:
+        refuse_use(operation)
+        plain(operation)
+
+    kind.erase = erase_unused
+    try:
+        yield
+    finally:
+        kind.erase = plain
 
 
 def erase_arguments(block: Any, positions: Iterable[int]) -> None:

@@ -22,6 +22,8 @@ from pullback.passes.options import check_choices
 from pullback.passes.pipelines import Stage, format_pipeline, parse_pipeline
 from pullback.passes.printing import PLAIN, Printing, print_module
 from pullback.passes.statistics import Statistics
+from pullback_runtime._erasure import refusing_uses
+from pullback_runtime._errors import ErasureError
 from pullback_runtime._nesting import nesting
 
 
@@ -130,10 +132,29 @@ def run_stages(module: ir.Module, stages: Sequence[Stage], rules: Rules = NO_RUL
     with _jax.working_in(module):
         for stage in stages:
             if isinstance(stage, Pass):
-                with limited(module, f"the pass `{stage.name}`"):
-                    stage.run(module, rules)
+                _run_pass(stage, module, rules)
             else:
                 run_stock(module, stage)
+
+
+def _is_ours(stage: Pass) -> bool:
+    return type(stage).__module__.startswith(f"{__package__}.")
+
+
+def _run_pass(stage: Pass, module: ir.Module, rules: Rules) -> None:
+    with limited(module, f"the pass `{stage.name}`"):
+        if _is_ours(stage):
+            stage.run(module, rules)
+            return
+        try:
+            with refusing_uses():
+                stage.run(module, rules)
+        except ErasureError as error:
+            raise PipelineError(
+                error.message.replace("a pass", f"the pass `{stage.name}`", 1),
+                where=error.where,
+                do="first give its users another value: op.results[0].replace_all_uses_with(value)",
+            ) from error
 
 
 @contextlib.contextmanager
@@ -231,11 +252,9 @@ def _add_pass(
     """Add one of our passes; keep what it raises, for MLIR only knows that a pass failed."""
 
     def run(op: ir.Operation, handle: Any) -> None:
-        is_ours = type(stage).__module__.startswith(f"{__package__}.")
-        note = "" if is_ours else f"in the pass `{stage.name}`"
+        note = "" if _is_ours(stage) else f"in the pass `{stage.name}`"
         try:
-            with limited(module, f"the pass `{stage.name}`"):
-                stage.run(module, rules)
+            _run_pass(stage, module, rules)
             if wanted.verify_each:
                 note = f"the module is invalid after the pass `{stage.name}`"
                 verify_module(module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import faulthandler
 import io
 import json
 import sys
@@ -71,6 +72,8 @@ class Options:
 
 def opt(**arguments: Any) -> None:
     """Run passes on a module, with the flags of `pullback_cli.opt`; exit with 0, 1 or 2."""
+    if sys.__stderr__ is not None and not faulthandler.is_enabled():
+        faulthandler.enable(sys.__stderr__)  # a pass of a plug-in can end the process
     options = _options(arguments)
     try:
         _refuse(arguments)
