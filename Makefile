@@ -20,6 +20,7 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 # Of the cases of a test that says nothing about JAX, one in so many runs; of lit's files, one too.
 THIN ?= 8
 PIP_ARGS ?=
+DEMO := examples/norm.py:energy
 EXAMPLE := examples/rules.py:train_step
 
 BIN := $(VENV)/bin
@@ -27,14 +28,15 @@ STAMP := $(VENV)/.installed
 # The console scripts of the environment come first for lit and for the tests that start them.
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
-.PHONY: help setup demo test test-all pytest lit quick rule layers test-oldest matrix
+.PHONY: help setup demo demo-all test test-all pytest lit quick rule layers test-oldest matrix
 .PHONY: lint types
 .PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
 .PHONY: as-jax interpreters browser
 
 help:
-	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
+	@echo "make demo   a rule in its module, the derivative by it, the result beside plain JAX's"
+	@echo "make demo-all   the IR of examples/rules.py at every stage, in out/demo"
 	@echo "make test   all tests about JAX, a part of the others, and lit; make test-all all of them"
 	@echo "make quick  one test or more of each area; make rule OP=stablehlo.sine those of one op"
 	@echo "make layers what the first gradient runs through, in functions and files"
@@ -73,8 +75,12 @@ $(STAMP): pyproject.toml setup.py runtime/pyproject.toml
 	@touch $@
 
 demo: setup
+	$(RUN) pullback dump $(DEMO) --rules
+	$(RUN) pullback derive $(DEMO) --grad
+	$(RUN) pullback run $(DEMO) --jax --tolerance 1e-5 --random 0
+
+demo-all: setup
 	$(RUN) pullback dump $(EXAMPLE) --stage all --rules -o out/demo
-	$(RUN) pullback dump $(EXAMPLE) --stage all --rules
 	$(RUN) pullback run $(EXAMPLE) --jax --tolerance 1e-5
 
 test: pytest lit

@@ -82,3 +82,17 @@ def test_make_targets_exist():
     targets = re.findall(r"`?make ([\w-]+)", README)
     assert {"demo", "test"} <= set(targets)
     assert [name for name in targets if f"\n{name}:" not in makefile] == []
+
+
+def test_the_demo_is_one_screen(monkeypatch):
+    """It has the kept rule, the derivative by it, and two numbers that agree."""
+    monkeypatch.chdir(ROOT)
+    commands = subprocess.run(
+        ["make", "--dry-run", "demo"], capture_output=True, text=True, check=True
+    ).stdout
+    lines = re.findall(r"pullback (?:dump|derive|run) .*", commands)
+    shown = "".join(CliRunner().invoke(main, line.split()[1:]).stdout for line in lines)
+    assert len(shown.splitlines()) <= 52
+    assert "func.func private @norm.jvp" in shown
+    assert "func.func public @main(%arg0: tensor<3xf32>) -> tensor<3xf32>" in shown
+    assert "difference  0" in shown

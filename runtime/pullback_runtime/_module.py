@@ -175,7 +175,7 @@ def find_entry(module: ir.Module, entry: str) -> Any:
     raise ModuleError(
         f"the module has no function @{entry}",
         where=f"functions of the module: {names}",
-        do="name the function to call: entry=…, or --entry in a shell",
+        do="name the function to call: entry=…",
     )
 
 

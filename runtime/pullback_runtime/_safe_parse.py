@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -21,6 +22,9 @@ SECONDS_PER_MEBIBYTE = 2
 # With -P, for a `json.py` in the working directory would run before the path is set.
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); \
 from pullback_runtime import _safe_parse_worker; _safe_parse_worker.main()"
+
+_PLACE = re.compile(r'^error: "-":(\d+):(\d+): (.*)$', re.MULTILINE)
+"""What MLIR says first of a text that it does not parse."""
 
 _lock = threading.RLock()
 _process: subprocess.Popen[bytes] | None = None
@@ -47,8 +51,17 @@ def parse_elsewhere(content: bytes, kind: bytes = worker.MODULE) -> bytes:
 
 
 def _refusal(status: bytes, detail: str, seconds: int) -> ArtifactError:
+    said = _mlir.without_flags(detail)
+    place = _PLACE.search(said)
+    if status == worker.REFUSED and place is not None:
+        line, column, text = place.groups()
+        return ArtifactError(
+            f"the file does not parse: {text}",
+            where=f"-:{line}:{column}",
+            do=_mlir.remedy_of(detail) or "correct the text of the module there",
+        )
     message = {
-        worker.REFUSED: f"the file does not parse: {_mlir.without_flags(detail)}",
+        worker.REFUSED: f"the file does not parse: {said}",
         worker.CRASHED: f"the file crashes the parser ({detail}), tried in a process of its own",
         worker.TOO_SLOW: f"the file does not parse within {seconds} seconds",
     }[status]

@@ -578,7 +578,7 @@ def test_what_a_whole_file_says_of_arguments_is_read_when_it_is_asked_for(monkey
     content = artifact.serialize(models.program())
     text = pb.load(content).asm().encode()
     monkeypatch.setattr("pullback_runtime._module.signature", None)
-    loaded = pb.load(content)
+    loaded = pb.load(content, trusted=True)
     with pytest.raises(pb.ArtifactError):
         print(loaded.in_avals)
     with pytest.raises(pb.ArtifactError):  # of text nobody knows that it is whole

@@ -247,7 +247,7 @@ def test_no_such_entry():
     assert refused(runtime.ModuleError, TEXT, entry="f") == (
         "the module has no function @f\n"
         "  where: functions of the module: @main, @double\n"
-        "  do:    name the function to call: entry=…, or --entry in a shell"
+        "  do:    name the function to call: entry=…"
     )
 
 

@@ -260,6 +260,38 @@ def test_the_example_where_jax_gives_up(pullback_command, monkeypatch, tmp_path)
         assert np.abs(expected[name]).max() > 1e-4
 
 
+def test_a_call_by_hand_without_a_rule(pullback_command, tmp_path):
+    path = tmp_path / "no_rule.mlir"
+    path.write_text(
+        "func.func @main(%x: tensor<f32>) -> tensor<f32> {\n"
+        '  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {decomposition = @f}\n'
+        "    : (tensor<f32>) -> tensor<f32>\n"
+        "  return %0 : tensor<f32>\n}\n"
+        "func.func private @f(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }\n"
+    )
+    result = pullback_command("derive", path, "--grad")
+    assert result.exit_code == 2
+    assert "no jvp rule for `f`" in result.stderr
+    assert "write `jvp = @…` into composite_attributes" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["derive", "--grad"], ["run"], ["dump"], ["check"]])
+def test_parse_errors_have_the_form_of_opt(pullback_command, tmp_path, command):
+    path = tmp_path / "wrong.mlir"
+    path.write_text(
+        "func.func @main(%x: tensor<f32>) -> tensor<f32> {\n  return %y : tensor<f32>\n}"
+    )
+    result = pullback_command(command[0], path, *command[1:])
+    assert result.exit_code == 2
+    assert "damaged" not in result.stderr
+    assert result.stderr.splitlines() == [
+        f"{path}:2:10: error: the file does not parse: use of undeclared SSA value name",
+        "  return %y : tensor<f32>",
+        "         ^",
+        "  do:    correct the text of the module there",
+    ]
+
+
 def test_the_place_of_a_broken_constraint_names_the_file(pullback_command, tmp_path):
     path = tmp_path / "wrong.mlir"
     path.write_text(
@@ -272,7 +304,8 @@ def test_the_place_of_a_broken_constraint_names_the_file(pullback_command, tmp_p
     )
     result = pullback_command("derive", path, "--grad")
     assert result.exit_code == 2
-    assert f"where: {path}:2:8" in result.stderr
+    assert f"{path}:2:8: error: custom_jvp_call_c3: `jvp` names @nowhere" in result.stderr
+    assert "\n       ^\n" in result.stderr
 
 
 SEVERAL = """

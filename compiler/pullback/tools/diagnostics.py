@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pullback._jax import ir
 from pullback.errors import PullbackError
-from pullback_runtime import _mlir
+from pullback_runtime import PullbackRuntimeError, _mlir
 
 _FILE_POSITION = re.compile(r'"?([^"\s()]*)"?:(\d+):(\d+)')
 _EXPECTED = re.compile(
@@ -89,7 +89,7 @@ def _from_mlir(diagnostic: ir.DiagnosticInfo) -> Message:
 
 
 def _from_error(error: BaseException) -> Message:
-    if not isinstance(error, PullbackError):
+    if not isinstance(error, PullbackError | PullbackRuntimeError):
         return Message("error", f"{type(error).__name__}: {error}")
     file, line, column = _position(error.where or "")
     text = error.message if line is not None else str(error)

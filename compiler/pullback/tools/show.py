@@ -16,7 +16,8 @@ from rich.text import Text
 from pullback.errors import UsageError
 from pullback.ir.lexer import MLIRLexer
 from pullback.program.progress import Progress
-from pullback_runtime import __version__
+from pullback.tools.diagnostics import messages_of
+from pullback_runtime import ArtifactError, __version__
 
 STYLES = {
     Comment: "dim",
@@ -83,7 +84,15 @@ def versions() -> str:
 
 
 def show_error(error: Any) -> None:
-    """Print an error: what happened, where, and what to do."""
+    """Print an error: what happened, where, and what to do; of a file with its line and a caret."""
+    message = messages_of(error)[0]
+    place = f"{message.file}:{message.line}:{message.column}"
+    if isinstance(error, ArtifactError) and error.where == place:
+        file = Path(message.file)
+        source = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+        name = "<stdin>" if message.file == "-" else message.file
+        click.echo(message.format(name, source), err=True)
+        return
     console = Console(stderr=True, soft_wrap=True)
     label = type(error).__name__
     console.print(f"[bold red]{label}:[/] ", end="")
@@ -91,4 +100,5 @@ def show_error(error: Any) -> None:
     for question, answer in (("where:", error.where), ("do:   ", error.do)):
         if answer:
             console.print(f"  [bold]{question}[/] ", end="")
+            answer = answer.replace("entry=…", "--entry …")  # an option of each command but opt
             console.print(answer, markup=False, highlight=False)

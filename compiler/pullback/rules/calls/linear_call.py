@@ -25,7 +25,8 @@ def missing_rule_of(view: Any, kind: str, which: str = "") -> MissingRuleError:
     return MissingRuleError(
         f"no {kind} rule for `{view.decomposition}`{which}",
         where=user_line(view.op.location),
-        do="save with a higher order=, if the program is from a file that has derivatives up to "
+        do=f"write `{kind} = @…` into composite_attributes, where the call is written by hand; "
+        "save with a higher order=, if the program is from a file that has derivatives up to "
         "some order (`pullback info` tells); otherwise JAX has no derivative here either: wrap "
         "this step in jax.custom_jvp",
     )
