@@ -95,6 +95,18 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in plain}
 
 
+def test_what_pages_on_extending_import_is_public():
+    versions = (DOCS / "versions.md").read_text()
+    pages = "".join(
+        (DOCS / f"{name}.md").read_text() for name in ("extending", "plugins", "write_a_pass")
+    )
+    modules = {*re.findall(r"^from (pullback\.[a-z_.]+) import", pages, re.M)} - {
+        "pullback.dialect"
+    }
+    assert len(modules) > 5
+    assert [each for each in modules if f"`{each}`" not in versions] == []
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_to_files_and_headings(name: str):
     folder = ROOT if name in ROOT_PAGES else DOCS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from jax.custom_derivatives import linear_call
 
 import pullback as pb
 from pullback.errors import WrongRuleError
-from pullback.testing import check_rules, intended
+from pullback.testing import check, check_rules, intended
+from pullback.testing.findings import Report
+from pullback_cli.check import check as command
 from tests.testing.planted_faults import FAULTS, X
 
 find = functools.partial(check_rules, raises=False)
@@ -34,10 +37,26 @@ def with_jvp(function, tangent):
 
 def test_a_wrong_rule_raises():
     fault = FAULTS["factor"]()
-    with pytest.raises(WrongRuleError, match="2 of 7 checks of rules failed") as caught:
+    with pytest.raises(WrongRuleError, match="2 of 9 checks of rules failed") as caught:
         check_rules(fault.function, *fault.args)
     assert "planted_faults.py" in str(caught.value.where)
     assert "pb.testing.intended(rule)" in str(caught.value.do)
+
+
+def test_a_check_of_nothing_is_an_error():
+    with pytest.raises(pb.PullbackError) as caught:
+        check_rules(lambda x: x * 2, 1.0)
+    assert "calls no function that has a derivative rule" in caught.value.message
+    assert "custom_jvp, custom_vjp or linear_call" in caught.value.do
+    assert check_rules(lambda x: x * 2, 1.0, raises=False).findings == ()
+    with pytest.raises(pb.PullbackError, match="rules of installed packages only") as caught:
+        raise check._nothing_checked(Report((), 1))
+    assert "installed=True" in caught.value.do
+
+
+def test_the_default_order_is_that_of_the_command():
+    (option,) = (each for each in command.params if each.name == "order")
+    assert inspect.signature(check_rules).parameters["order"].default == option.default
 
 
 def test_a_traced_program_can_be_given():
@@ -313,7 +332,7 @@ def test_the_fixture_of_pytest(tmp_path):
         command, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ)
     )
     assert found.returncode == 1
-    assert "WrongRuleError: 2 of 7 checks of rules failed" in found.stdout
+    assert "WrongRuleError: 2 of 9 checks of rules failed" in found.stdout
 
 
 def test_the_plug_in_is_declared():

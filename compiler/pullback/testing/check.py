@@ -55,7 +55,7 @@ Watcher = Callable[[KeptCall, int, int], None]
 def check_rules(
     f_or_program: Callable[..., Any] | AnyProgram,
     *args: Any,
-    order: int = 1,
+    order: int = 2,
     tolerance: float = TOLERANCE,
     seed: int = 0,
     inputs: tuple[float, float] | None = None,
@@ -91,8 +91,9 @@ def check_rules(
 
     Raises:
       WrongRuleError: a rule is wrong.
-      PullbackError: the function cannot be traced; dimensions of the program are symbols; it is
-        called while JAX traces, or other processes have a part of an argument.
+      PullbackError: the function cannot be traced; dimensions of the program are symbols; it calls
+        no function with rules to check; it is called while JAX traces, or other processes have a
+        part of an argument.
     """
     check_values("testing.check_rules", args)
     program = _traced(f_or_program, args)
@@ -101,7 +102,22 @@ def check_rules(
     report = Report(tuple(check.findings(args, watcher)), len(check.left_out))
     if raises:
         report.raise_for_failures()
+        if not report.findings:
+            raise _nothing_checked(report)
     return report
+
+
+def _nothing_checked(report: Report) -> PullbackError:
+    """Return the error of a check that would pass whatever the rules are."""
+    if report.left_out:
+        return PullbackError(
+            "nothing was checked: the program has rules of installed packages only",
+            do="check them: check_rules(…, installed=True)",
+        )
+    return PullbackError(
+        "nothing was checked: the program calls no function that has a derivative rule",
+        do="give a function that calls one with custom_jvp, custom_vjp or linear_call",
+    )
 
 
 def _traced(f_or_program: Any, args: Sequence[Any]) -> Any:

@@ -22,10 +22,11 @@ from pullback.rules.calls.func_call import before, diagonal_cotangents, jvp_call
 
 def missing_rule_of(view: Any, kind: str, which: str = "") -> MissingRuleError:
     """Return the error of a call without such a rule, in JAX or up to the order of the file."""
+    names = "fwd = @…, bwd = @…" if kind == "vjp" else f"{kind} = @…"
     return MissingRuleError(
         f"no {kind} rule for `{view.decomposition}`{which}",
         where=user_line(view.op.location),
-        do=f"write `{kind} = @…` into composite_attributes, where the call is written by hand; "
+        do=f"write `{names}` into composite_attributes, where the call is written by hand; "
         "save with a higher order=, if the program is from a file that has derivatives up to "
         "some order (`pullback info` tells); otherwise JAX has no derivative here either: wrap "
         "this step in jax.custom_jvp",
