@@ -82,7 +82,7 @@ NAMES: dict[str, dict[str, str]] = {
         "ModuleContext": "the same",
         "ShapePolyLoweringState": "the same, with symbolic sizes",
         "TokenSet": "tokens of ordered effects",
-        "_create_ir_context": "a fresh MLIR context; new in 0.11",
+        "global_thread_pool": "threads of contexts of ours",
         "_lowerings": "the lowering of a loop or call; has a primitive one",
         "_platform_specific_lowerings": "the same of one platform",
         "aval_to_ir_type": "the type of a scan's result",
