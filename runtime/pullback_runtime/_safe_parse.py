@@ -7,6 +7,7 @@ imports `jaxlib.mlir` alone, which takes 0.2 seconds, and stays up between reque
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import re
@@ -40,6 +41,8 @@ def parse_elsewhere(content: bytes, kind: bytes = worker.MODULE) -> bytes:
     with _lock:
         try:
             status, answer = _exchange(kind, content, seconds)
+            if status == worker.CRASHED and _process is None:  # something else may have ended it
+                status, answer = _exchange(kind, content, seconds)
         except (OSError, EOFError) as error:
             raise ArtifactError(
                 f"the helper process that tries files of unknown origin ended: {error}",
@@ -77,9 +80,10 @@ def _exchange(kind: bytes, content: bytes, seconds: int) -> tuple[bytes, bytes]:
         process = _ready()
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(worker.REQUEST.pack(kind, seconds, len(content)))
-        process.stdin.write(content)
-        process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended: then there is no answer
+            process.stdin.write(worker.REQUEST.pack(kind, seconds, len(content)))
+            process.stdin.write(content)
+            process.stdin.flush()
         head = process.stdout.read(worker.ANSWER.size)
         if len(head) < worker.ANSWER.size:
             status = process.wait()
@@ -136,7 +140,8 @@ def stop() -> None:
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
 
 
 def _forget() -> None:
