@@ -40,7 +40,6 @@ from pullback.ir.build import Value, add, inexact
 from pullback.ir.dependence import Dependence
 from pullback.ir.locations import user_line
 from pullback.ir.masks import Asked, behind, mask_of, masked, within
-from pullback.ir.purity import is_used
 from pullback.ir.regions import terminator
 from pullback.ir.signatures import keep_results
 from pullback.ir.symbols import CALL
@@ -499,8 +498,10 @@ def _transposed_by_rule(op: Op, cts: Tangents) -> list[Value | None]:
     depends = set(itertools.compress(forward.arguments, op.active))
     Dependence(diff.functions).spread(forward, depends)
     residuals = list(terminator(forward).operands)[rule.kept :]
-    for residual, argument in zip(residuals, backward.arguments):
-        if residual in depends and is_used(argument):
+    depends = {a for v, a in zip(residuals, backward.arguments) if v in depends}
+    Dependence(diff.functions).spread(backward, depends)
+    for ct, i in zip(terminator(backward).operands, rule.gives, strict=True):
+        if i is not None and ct in depends:
             raise NotLinearError(
                 f"cannot transpose `{op.name}` of `{decomposition(op)}`: its backward rule uses a "
                 "residual that depends on what it is linear in, such as the tangent of a jvp rule",
