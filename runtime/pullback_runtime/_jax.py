@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from jax._src import (
     checkify as _checkify,
     core as _core,
+    traceback_util as _traceback_util,
     tree_util as _tree_util,
     util as _util,
 )
@@ -368,6 +370,14 @@ def evaluate_partially(primitive: Any, split: Callable[..., Any]) -> None:
 
     _pe.custom_partial_eval_rules[primitive] = trace_rule
     _pe.partial_eval_jaxpr_custom_rules[primitive] = equation_rule
+
+
+def hide_frames(folder: str) -> None:
+    """Leave the functions of a folder out of tracebacks, where JAX leaves out its own."""
+    _traceback_util.register_exclusion(folder)
+
+
+hide_frames(os.path.dirname(os.path.abspath(__file__)))
 
 
 def hold_weakly(kind: type) -> None:

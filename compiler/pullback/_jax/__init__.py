@@ -22,7 +22,7 @@ from jaxlib.mlir.passmanager import PassManager
 from pullback._jax import version as version  # it is checked first
 from pullback_runtime._contexts import Item, Shared, cached
 from pullback_runtime._erasure import erasing
-from pullback_runtime._jax import fresh_context
+from pullback_runtime._jax import fresh_context, hide_frames
 
 __all__ = [
     "PassManager",
@@ -41,6 +41,7 @@ __all__ = [
 _OURS = os.path.dirname(os.path.dirname(__file__))
 _source_info.register_exclusion(os.path.abspath(_OURS))
 _source_info.register_exclusion(_OURS)
+hide_frames(os.path.abspath(_OURS))
 
 
 shared = Shared(fresh_context)

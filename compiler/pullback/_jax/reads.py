@@ -138,6 +138,10 @@ NAMES: dict[str, dict[str, str]] = {
         "RefEffect": "the same",
     },
     "jax._src.state.discharge": {"discharge_state": "mutable arrays become values"},
+    "jax._src.traceback_util": {
+        "api_boundary": "hide frames of ours where JAX hides its own",
+        "register_exclusion": "say which frames these are",
+    },
     "jax._src.tree_util": {"_registry": "the fields of a registered dataclass"},
     "jax._src.util": {
         "Unhashable": "a box around an argument of a rule",

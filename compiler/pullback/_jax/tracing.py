@@ -17,6 +17,7 @@ from jax._src import (
     util as _util,
 )
 from jax._src.interpreters import partial_eval as _pe
+from jax._src.traceback_util import api_boundary as api_boundary
 from jax.extend import core as _extend_core
 from jax.extend.source_info_util import SourceInfo
 from jax.sharding import (

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from pullback._jax import tracing
 from pullback.program.record import AnyProgram
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -25,13 +26,14 @@ _DERIVED: dict[int, tuple[weakref.ref[Any], Any, dict[Hashable, Any]]] = {}
 def once(method: Method) -> Method:
     """Memoize, on a program, what a function makes of it for equal options."""
 
+    @tracing.api_boundary  # errors come from deep below
     @functools.wraps(method)
     def made(program: AnyProgram, *options: Any) -> Any:
         if not has_hash(options):
             return method(program, *options)
         return program._once((method, options), lambda: method(program, *options))
 
-    return made  # type: ignore[return-value]
+    return made
 
 
 def derived_once(fun: Any, key: Hashable, make: Callable[[Callable[[], Any]], Any]) -> Any:
