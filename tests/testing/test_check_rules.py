@@ -338,3 +338,20 @@ def test_the_fixture_of_pytest(tmp_path):
 def test_the_plug_in_is_declared():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert '[project.entry-points.pytest11]\npullback = "pullback_pytest"' in text
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [("float16", 1.05), ("bfloat16", 1.1)])
+def test_a_wrong_rule_in_a_narrow_type_is_not_taken_for_rounding(dtype, factor) -> None:
+    """A type of 8 bits rounds by as much: the rule is compared in 64 bits as well."""
+
+    def sine(slope):
+        f = jax.custom_vjp(jnp.sin)
+        f.defvjp(
+            lambda x: (jnp.sin(x), x), lambda x, ct: ((slope * jnp.cos(x) * ct).astype(dtype),)
+        )
+        return f
+
+    x = jnp.linspace(-1, 2, 7).astype(dtype)
+    check_rules(sine(1.0), x, order=1)
+    with pytest.raises(WrongRuleError, match="FAIL sin vjp: the rule gives"):
+        check_rules(sine(factor), x, order=1)

@@ -17,7 +17,7 @@ from pullback.testing.findings import Finding
 from pullback.testing.judgements import Limits, Outcome, Tally, judged
 from pullback.testing.points import Point
 from pullback.testing.slopes import Draw, Slope, inner, paired, reals
-from pullback.testing.subjects import Subject, compiled, described, scale_of
+from pullback.testing.subjects import Derivative, Subject, compiled, described, scale_of
 
 ROUNDING = 30.0
 """Times the precision: a rule that rounds is apart by less."""
@@ -27,6 +27,20 @@ DIGITS = 100.0
 
 COARSEST = 0.5
 """The largest tolerance: with 8 bits, signs and factors of two are told apart."""
+
+
+def _ways(
+    rule: Derivative, exact: Derivative | None, operands: Any, directions: Any
+) -> Iterator[tuple[bool, Any]]:
+    """Yield what a rule gives, and what it gives in 64 bits where it rounds and can be widened."""
+    yield False, rule(operands, directions)
+    if exact is not None:
+        try:
+            found = exact(operands, directions)
+        except Exception:  # an equation is for narrow types alone
+            return
+        yield True, found
+
 
 Measured = tuple[int, Any, list[Slope]]
 """An operand, a direction, and the slopes of all results."""
@@ -107,10 +121,12 @@ class Comparison:
                     self.typical = max([self.typical, *sizes])
                 yield i, tangent, slopes
 
-    def _limits(self, scale: float, values: Any) -> Limits:
-        epsilon = self.subject.epsilon
+    def _limits(self, scale: float, values: Any, is_exact: bool) -> Limits:
+        """Return the limits of a rule, or of the same in 64 bits, whose constants may be narrow."""
+        narrow = self.subject.epsilon
+        epsilon = float(np.finfo(np.float64).eps) if is_exact else narrow
         return Limits(
-            tolerance=max(self.tolerance, min(8 * epsilon, COARSEST)),
+            tolerance=max(self.tolerance, min(8 * narrow, COARSEST)),
             floor=ROUNDING * epsilon * self.typical + epsilon * _largest(values) / scale,
             resolution=DIGITS * epsilon * _largest(values) / scale,
             iterates=self.subject.iterates,
@@ -126,15 +142,21 @@ class Comparison:
             self._values(point, values, subject.push(point.operands, tangents)[0])
             tally.sure = True
         for i, tangent, slopes in measured:
-            results, found = subject.push(point.operands, self._alone(point, i, tangent))
-            self._values(point, values, results)
-            for k, (rule, slope) in enumerate(zip(reals(found), slopes, strict=True)):
-                if _is_ambiguous(tangent, slope, rule):
-                    continue
-                slope = replace(slope, error=np.where(_known(measured, k), slope.error, np.inf))
-                limits = self._limits(scale_of(point.operands[i]), reals([values[k]])[0])
-                outcome = judged(rule, slope, limits, _largest(slope.value))
-                self._note(tally, outcome, rule, slope, point, i, k)
+            directions = self._alone(point, i, tangent)
+            for is_exact, (results, found) in _ways(
+                subject.push, subject.exact_push, point.operands, directions
+            ):
+                if not is_exact:
+                    self._values(point, values, results)
+                for k, (rule, slope) in enumerate(zip(reals(found), slopes, strict=True)):
+                    if _is_ambiguous(tangent, slope, rule):
+                        continue
+                    known = _known(measured, k)
+                    slope = replace(slope, error=np.where(known, slope.error, np.inf))
+                    scale, value = scale_of(point.operands[i]), reals([values[k]])[0]
+                    limits = self._limits(scale, value, is_exact)
+                    outcome = judged(rule, slope, limits, _largest(slope.value))
+                    self._note(tally, outcome, rule, slope, point, i, k)
 
     def _alone(self, point: Point, position: int, tangent: Any) -> list[Any]:
         moved = self.subject.moved
@@ -146,7 +168,6 @@ class Comparison:
     def _backward(self, point: Point, values: Any, measured: list[Measured]) -> None:
         """Compare the inner products of cotangents and directions, by each operand alone."""
         tally, subject = self.tally("vjp"), self.subject
-        places = {i: n for n, i in enumerate(subject.moved)}
         for k, value in enumerate(values):
             ct = np.asarray(self.draw.numbers(value, signed=True))
             mask = _known(measured, k)
@@ -154,25 +175,42 @@ class Comparison:
                 is_complex = jnp.issubdtype(value.dtype, jnp.complexfloating)
                 ct = np.where(mask.all(-1) if is_complex else mask, ct, 0).astype(ct.dtype)
             cts = [ct if n == k else np.zeros_like(np.asarray(v)) for n, v in enumerate(values)]
-            results, found = subject.pull(point.operands, cts)
-            self._values(point, values, results)
-            self._types(found)
-            tally.sure = tally.sure or not measured
-            for i, tangent, slopes in measured:
-                pulled = found[places[i]]
-                rule = np.asarray([inner(paired([pulled]), reals([tangent]))])
-                if _is_ambiguous(tangent, slopes[k], rule):
-                    continue
-                slope, size = _along(paired([ct])[0], slopes[k])
-                limits = self._limits(scale_of(point.operands[i]), reals([value])[0])
-                weight = float(np.abs(ct).sum())
-                limits = replace(
-                    limits, floor=limits.floor * weight, resolution=limits.resolution * weight
-                )
-                outcome = judged(rule, slope, limits, size)
-                if not np.all(np.isfinite(rule)) and not np.all(mask):
-                    continue  # 0 times an infinity
-                self._note(tally, outcome, rule, slope, point, i, k)
+            for is_exact, (results, found) in _ways(
+                subject.pull, subject.exact_pull, point.operands, cts
+            ):
+                if not is_exact:
+                    self._values(point, values, results)
+                    self._types(found)
+                tally.sure = tally.sure or not measured
+                self._pulled(tally, point, measured, found, (k, value, ct, mask), is_exact)
+
+    def _pulled(
+        self,
+        tally: Tally,
+        point: Point,
+        measured: list[Measured],
+        found: Any,
+        given: tuple[int, Any, np.ndarray, np.ndarray],
+        is_exact: bool,
+    ) -> None:
+        """Compare cotangents of operands for that of one result."""
+        k, value, ct, mask = given
+        places = {i: n for n, i in enumerate(self.subject.moved)}
+        for i, tangent, slopes in measured:
+            pulled = found[places[i]]
+            rule = np.asarray([inner(paired([pulled]), reals([tangent]))])
+            if _is_ambiguous(tangent, slopes[k], rule):
+                continue
+            slope, size = _along(paired([ct])[0], slopes[k])
+            limits = self._limits(scale_of(point.operands[i]), reals([value])[0], is_exact)
+            weight = float(np.abs(ct).sum())
+            limits = replace(
+                limits, floor=limits.floor * weight, resolution=limits.resolution * weight
+            )
+            outcome = judged(rule, slope, limits, size)
+            if not np.all(np.isfinite(rule)) and not np.all(mask):
+                continue  # 0 times an infinity
+            self._note(tally, outcome, rule, slope, point, i, k)
 
     def _note(
         self,

@@ -19,6 +19,9 @@ from pullback.testing.slopes import Slope, along
 ITERATE = frozenset({"while", *retype.TYPED[:3]})
 """Primitives whose results may hold an error of the user's own choice: that of a stop test."""
 
+NARROW = 1e-4
+"""The precision of types whose rounding may hide that a rule is wrong."""
+
 Function = Callable[..., list[Any]]
 Operands = list[Any]
 Derivative = Callable[[Operands, Operands], tuple[Any, Any]]
@@ -96,6 +99,34 @@ class Subject:
         """The rule in reverse mode: `(operands, cotangents) -> (results, cotangents)`."""
         return compiled(self.pulled)
 
+    @functools.cached_property
+    def exact_push(self) -> Derivative | None:
+        """The rule in forward mode, in 64 bits; None unless it is narrow and can be widened."""
+        return self._exactly(self.pushed)
+
+    @functools.cached_property
+    def exact_pull(self) -> Derivative | None:
+        """The rule in reverse mode, as `exact_push`."""
+        return self._exactly(self.pulled)
+
+    def _exactly(self, derivative: Derivative) -> Derivative | None:
+        if self.epsilon < NARROW:
+            return None
+        kept: list[Any] = []
+
+        def run(operands: Operands, directions: Operands) -> tuple[Any, Any]:
+            if not kept:
+                closed, shapes = jax.make_jaxpr(derivative, return_shape=True)(operands, directions)
+                wide = compiled(functools.partial(_in_64_bits, closed))
+                kept.extend((wide, jax.tree.structure(shapes)))
+            wide, tree = kept
+            with jax.enable_x64(True):
+                found = wide(*map(_widened, jax.tree.leaves((operands, directions))))
+            results: tuple[Any, Any] = tree.unflatten(found)
+            return results
+
+        return run
+
     def pushed(self, operands: Operands, tangents: Operands) -> tuple[Any, Any]:
         """Compute what `push` does, for JAX to transform."""
         if self.composite is not None:
@@ -127,7 +158,7 @@ class Subject:
                 wide = compiled(functools.partial(_in_64_bits, self.closed))
                 wide(*map(_widened, self.example))
         except Exception:
-            size = 2 if self.epsilon > 1e-4 else 4
+            size = 2 if self.epsilon > NARROW else 4
             return self.plain, self.epsilon, 8 if self.epsilon < 1e-10 else size
         return wide, float(np.finfo(np.float64).eps), 8
 
