@@ -134,7 +134,7 @@ WITHOUT = (
 _NO_SECOND = "JAX has no second derivative by the order of an incomplete gamma function"
 KNOWN = tuple(
     Known(names, ("second",), BOTH_REFUSE, "'igamma_grad_a' not implemented", _NO_SECOND)
-    for names in ("gammainc*", "chi2.*[cs][df]*", "gamma.*[cs][df]*")
+    for names in ("gammainc*", "chi2.*[cs][df]*", "gamma.*[cs][df]*", "gennorm.cdf")
 ) + (
     Known(
         "bessel_jn",
