@@ -157,7 +157,7 @@ def test_a_derivative_that_jax_gives_zero_or_nothing_for_is_the_error_of_the_pro
         lambda x: jax.jvp(loss, (x,), (x,)),
     ):
         with pytest.raises(MissingRuleError) as found:
-            jax.eval_shape(derivative, x)
+            derivative(x)
         assert found.value.message == wanted.value.message
         assert found.value.where == wanted.value.where
 

@@ -488,11 +488,8 @@ func.func public @main(%x: tensor<4xf64>, %y: tensor<?xf64>) -> tensor<?xf64> {
 def test_a_cotangent_has_the_shape_of_its_argument(wrt: int, words: str) -> None:
     """XLA would say that the types differ, of a function that nobody wrote."""
     derived(HALF_REFINED, "jvp")
-    for pipeline in (
-        f"vjp{{wrt={wrt}}}",
-        f"vjp{{wrt={wrt} split=true}}",
-        f"linearize{{wrt={wrt}}}",
-    ):
+    derived(HALF_REFINED, f"linearize{{wrt={wrt}}}")  # by forward mode
+    for pipeline in (f"vjp{{wrt={wrt}}}", f"vjp{{wrt={wrt} split=true}}"):
         with pytest.raises(MissingRuleError, match=words) as caught:
             derived(HALF_REFINED, pipeline)
         assert "stablehlo-refine-shapes" in str(caught.value.do)
