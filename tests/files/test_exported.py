@@ -453,6 +453,5 @@ def test_a_variant_has_what_its_platform_does_and_no_more():
     assert "cusolver_syevd" in program.for_platform("cuda").grad().asm()
     with pytest.raises(pb.MissingRuleError, match="@Eigh") as caught:
         program.grad()
-    assert caught.value.__notes__ == [
-        "so it is for tpu: program.for_platform(…) takes one platform"
-    ]
+    said = "so it is for tpu: program.for_platform(…) takes one platform"
+    assert caught.value.__notes__.count(said) == 1
