@@ -39,7 +39,11 @@ def groups(module: ir.Module, entries: Mapping[str, str]) -> list[tuple[str, tup
 
 
 def alone(module: ir.Module, entry: str) -> ir.Module:
-    """Return a copy of the module in which one entry is `@main`, and the others are gone."""
+    """Return a copy of the module in which one entry is `@main`, and the others are gone.
+
+    Raises: ModuleError if the entry is missing.
+    """
+    _module.find_entry(module, entry)
     copy = clone(module)
     _module.make_private(copy, keep=entry)
     if entry == "main":
