@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -146,9 +146,28 @@ def _compare(problem: Problem, wanted: Sequence[str], trace: Any) -> dict[str, V
             results[stage] = ours, theirs
         return results
 
-    compiled = jax.jit(everything).lower(problem.values).compile(FAST)
+    try:
+        compiled = jax.jit(everything).lower(problem.values).compile(FAST)
+    except Exception:
+        cannot = {
+            stage: _refused(stage, error, refusals) for stage, error in _fail(problem, wanted)
+        }
+        if not cannot:
+            raise
+        return cannot | _compare(problem, [each for each in wanted if each not in cannot], trace)
     results = jax.device_get(compiled(problem.values))
     return verdicts | {stage: _judge(*pair) for stage, pair in results.items()}
+
+
+def _fail(problem: Problem, stages: Sequence[str]) -> Iterator[tuple[str, Exception]]:
+    """The stages that JAX may trace and cannot lower, and what it raises."""
+    for stage in stages:
+        try:
+            jax.jit(lambda values, stage=stage: problem.theirs(stage, *values)).lower(
+                problem.values
+            )
+        except Exception as error:
+            yield stage, error
 
 
 def _derive_all(
@@ -168,9 +187,7 @@ def _derive_all(
 
 def _failed(problem: Problem, stage: str, reason: str) -> Verdict:
     """What it means that we refuse: JAX may trace what it cannot lower."""
-    try:
-        jax.jit(lambda values: problem.theirs(stage, *values)).lower(problem.values)
-    except Exception as error:
+    for _, error in _fail(problem, [stage]):
         return Verdict(BOTH_REFUSE, describe(error))
     return Verdict(FAILS, reason)
 

@@ -112,7 +112,7 @@ def test_a_lowering_that_fails_leaves_nothing_behind() -> None:
     for _ in range(2):
         with pytest.raises(NotImplementedError, match="without_a_lowering") as caught:
             program.grad()
-        assert "test_lowering.py:" in caught.value.__notes__[-1]
+        assert any("test_lowering.py:" in note for note in caught.value.__notes__)
     mlir.register_lowering(unknown, lambda context, x: [x])
     value = np.sin(X) + X * np.cos(X)
     np.testing.assert_allclose(program.grad()(X), value, rtol=1e-5)
