@@ -25,7 +25,7 @@ _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); \
 from pullback_runtime import _safe_parse_worker; _safe_parse_worker.main()"
 
 _PLACE = re.compile(r'^error: "-":(\d+):(\d+): (.*)$', re.MULTILINE)
-"""What MLIR says first of a text that it does not parse."""
+"""Matches the first error of MLIR for a text that does not parse."""
 
 _lock = threading.RLock()
 _process: subprocess.Popen[bytes] | None = None

@@ -267,7 +267,7 @@ TEXTS = {
     "register_dataclass.": "is a class registered as a dataclass",
     "wrapped_fun": "the function that custom_gradient puts around a user's",
 }
-"""What is known by a name that is compared as text: classes of hijax calls, modules, functions."""
+"""Name what is compared as text: classes of hijax calls, modules, functions."""
 
 
 def parameter(equation: Any, name: str) -> Any:
