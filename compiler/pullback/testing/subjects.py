@@ -254,7 +254,7 @@ def inexact(values: Any) -> list[Any]:
 def scale_of(value: Any) -> float:
     """Return the largest absolute value; 1 for zeros."""
     finite = np.abs(np.asarray(value)).astype(np.float64)
-    return float(finite[np.isfinite(finite)].max(initial=0.0)) or 1.0
+    return float(np.max(finite[np.isfinite(finite)], initial=0.0)) or 1.0
 
 
 def described(values: Sequence[Any], names: Sequence[str], most: int = 4) -> str:

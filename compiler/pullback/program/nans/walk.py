@@ -262,7 +262,7 @@ class Walk:
         """Return True if several elements may be to blame, and it is not known which are."""
         if all(link.is_known for link in found):
             return False
-        return sum(self._bad(operands[link.operand]).sum() for link in found) > 1
+        return bool(sum(self._bad(operands[link.operand]).sum() for link in found) > 1)
 
     def _note(
         self, at: _Visit, index: int, op: Any, position: int, marks: Marks, found: Sequence[Link]
