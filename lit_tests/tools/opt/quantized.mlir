@@ -9,7 +9,7 @@
 // MATH-NOT: quant.uniform
 // MATH: stablehlo.round_nearest_even
 // VJP: quantized.mlir:{{[0-9]+}}:8: error: no derivative rule for `stablehlo.uniform_quantize`
-// LOAD: type created with unregistered dialect
+// LOAD: it has types of an unregistered dialect, quant
 // LOAD-NOT: allow-unregistered-dialect
 // LOAD: do: write it without quantized types{{.*}}--stablehlo-legalize-quant-to-math
 func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
