@@ -52,9 +52,16 @@ class PullBack:
             )
         moving = check_tree(self.out, cotangents[0], "cotangent", "result")
         found = program_in_jax.apply_linear(self.linear, (residuals,), (moving,))
-        if not all(getattr(ct, "weak_type", True) for ct in jax.tree.leaves(moving)):
+        if self._are_weak and not all(
+            getattr(ct, "weak_type", True) for ct in jax.tree.leaves(moving)
+        ):
             found = jax.tree.map(_strongly_typed, found)
         return argument_leaves.restore_zeros(found, self.primals)
+
+    @functools.cached_property
+    def _are_weak(self) -> bool:
+        """True if an argument is weakly typed, as Python's numbers are."""
+        return any(getattr(aval, "weak_type", False) for aval in jax.tree.leaves(self.primals))
 
     def saved(self, primals: Any, saveable: Sequence[bool]) -> list[Any]:
         """Return the arguments that are residuals, and marks for others, structured as all."""
