@@ -151,8 +151,8 @@ class Comparison:
                 for k, (rule, slope) in enumerate(zip(reals(found), slopes, strict=True)):
                     if _is_ambiguous(tangent, slope, rule):
                         continue
-                    known = _known(measured, k)
-                    slope = replace(slope, error=np.where(known, slope.error, np.inf))
+                    error = np.where(_known(measured, k), slope.error, np.inf)
+                    slope = replace(slope, error=error)
                     scale, value = scale_of(point.operands[i]), reals([values[k]])[0]
                     limits = self._limits(scale, value, is_exact)
                     outcome = judged(rule, slope, limits, _largest(slope.value))
