@@ -24,9 +24,6 @@ from pullback import artifact
 from pullback_runtime import _container, _portable
 from tests.files import models
 
-# The same bytes in every folder: a seed changes the same ones then.
-jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
-
 
 def with_constants() -> pb.Program:
     """A program with constants that are read without MLIR."""
@@ -50,9 +47,18 @@ LARGE = 1 << 20
 """Bytes of a section of constants: a change within an array makes another sound file."""
 
 
+WITHOUT_FOLDERS = "jax_hlo_source_file_canonicalization_regex"
+
+
 @functools.cache
 def sound(kind: str) -> bytes:
-    return bytes(artifact.serialize(MAKERS[kind]()))
+    """A file whose bytes are the same wherever this folder is: a seed changes the same ones."""
+    before = getattr(jax.config, WITHOUT_FOLDERS)
+    jax.config.update(WITHOUT_FOLDERS, ".*/")
+    try:
+        return bytes(artifact.serialize(MAKERS[kind]()))
+    finally:
+        jax.config.update(WITHOUT_FOLDERS, before)
 
 
 def sealed(content: bytearray) -> bytes:
