@@ -74,7 +74,7 @@ and XLA, which merges the values, cannot merge those."""
 
 
 Through = str | Mapping[Callable[..., Any] | str, str]
-"""Of `jvp`: "rules", "function", or for functions or their names one of these."""
+"""Tells what forward mode goes through: "rules", "function", or one of these for each function."""
 
 
 class Split(NamedTuple, Generic[R]):
