@@ -112,7 +112,9 @@ def start() -> subprocess.Popen[bytes]:
     """Start the helper process unless it runs, and return it without waiting for it."""
     global _process
     with _lock:
-        if _process is None or _process.poll() is not None:
+        if _process is not None and _process.poll() is not None:
+            stop()
+        if _process is None:
             _process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _START, json.dumps(sys.path)],
                 stdin=subprocess.PIPE,

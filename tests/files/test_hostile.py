@@ -111,11 +111,15 @@ def test_a_helper_that_has_ended_is_replaced():
     first = _safe_parse.start()
     pb.load(content)
     assert _safe_parse.start() is first
-    for _ in range(5):
+    for wait in [True, False] * 3:  # its end is seen before the request, or by it
         before = _safe_parse.start()
         before.kill()
+        if wait:
+            before.wait()
         assert pb.load(content)(0.0) == 0
         assert _safe_parse.start() is not before
+        assert before.stdin.closed
+        assert before.stdout.closed
 
 
 def test_a_helper_that_does_not_start(monkeypatch):
