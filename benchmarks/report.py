@@ -22,7 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import jax
@@ -32,29 +32,47 @@ from pullback.program.progress import Progress
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.json"
+TEMPLATE = ROOT / "benchmarks" / "page.md"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PLOTS = ROOT / "docs" / "images"
 BASE = ROOT / "out" / "bench-base"
 
+
+class Section(NamedTuple):
+    """A benchmark on the page, as a table.
+
+    Attributes:
+      title: its heading.
+      names: a pattern of the names of rows, with two groups: the row of the table, and the column.
+        What does not match is not in the table.
+      column: that of names without the second group; by default, beside which peer they are.
+    """
+
+    title: str
+    names: str = r"(.+?)(?:: (.+))?"
+    column: str = ""
+
+
+_COMMA = r"(.+), (.+)"
 SCRIPTS = {
-    "run": "Run time of gradients",
-    "peers": "Run time beside Enzyme-JAX",
-    "gpu": "Run time of gradients on a GPU",
-    "jacobians": "Run time of Jacobians",
-    "loops": "Run time of loops",
-    "derive": "Deriving gradients",
-    "batches": "Deriving batches",
-    "first_gradient": "First gradient",
-    "dispatch": "Calls",
-    "load": "Loading files",
-    "save_memory": "Memory of saving and loading",
-    "import_time": "Importing",
-    "first_force": "First result without JAX",
-    "check": "Checking rules",
-    "costs": "What XLA counts",
-    "budget": "Gradients within a memory budget",
+    "run": Section("Run time of gradients", column="run time"),
+    "peers": Section("Run time beside Enzyme-JAX", r"(.+?)(?:: (beside JAX))?"),
+    "gpu": Section("Run time of gradients on a GPU", column="run time"),
+    "jacobians": Section("Run time of Jacobians", _COMMA),
+    "loops": Section("Run time of loops", _COMMA),
+    "derive": Section("Deriving gradients", r"(.+): (?:JAX's own rules, )?(order .*)"),
+    "batches": Section("Deriving batches", _COMMA),
+    "first_gradient": Section("First gradient", column="grad"),
+    "dispatch": Section("Calls", _COMMA),
+    "load": Section("Loading files"),
+    "save_memory": Section("Memory of saving and loading"),
+    "import_time": Section("Importing"),
+    "first_force": Section("First result without JAX"),
+    "check": Section("Checking rules"),
+    "costs": Section("What XLA counts", r"(.+?)(?:: (temporaries))?", "bytes accessed"),
+    "budget": Section("Gradients within a memory budget"),
 }
-"""The benchmarks, with the headings of their sections."""
+"""The benchmarks, with their tables and the titles of their plots."""
 
 FILES = {"gpu": "run"}
 """Names the script of a benchmark that is not called as it."""
@@ -174,59 +192,105 @@ def page() -> None:
     results = json.loads(RESULTS.read_text())
     PAGE.write_text(text_of(results))
     for name, rows in results["benchmarks"].items():
-        plot(rows, SCRIPTS[name], PLOTS / f"benchmark_{name}.svg")
+        plot(rows, SCRIPTS[name].title, PLOTS / f"benchmark_{name}.svg")
 
 
 def text_of(results: dict[str, Any]) -> str:
-    """Return the page of some results."""
-    parts = [(ROOT / "benchmarks" / "README.md").read_text().rstrip(), *about(results)]
-    for name, rows in results["benchmarks"].items():
-        parts += [f"## {SCRIPTS[name]}", purpose(FILES.get(name, name))]
-        if name in APART:
-            parts += about(results["apart"][name])
-        parts += table(rows)
-        parts.append(f"![Ratios of the table.](images/benchmark_{name}.svg)")
-    return "\n\n".join(parts) + "\n"
+    """Return the page of some results: the template, with figures and tables in their places."""
+    found = results["benchmarks"]
+    by_name = {name: {row["name"]: row for row in rows} for name, rows in found.items()}
+    figures = {
+        key: {name: {n: show(row) for n, row in rows.items()} for name, rows in by_name.items()}
+        for key, show in FIGURES.items()
+    }
+    return TEMPLATE.read_text().format(
+        **figures,
+        about=about(results),
+        mean={name: shown_means(rows) for name, rows in found.items()},
+        more={name: sum(map(is_more, rows)) for name, rows in found.items()},
+        less={name: sum(row["ratio"] < 0.9 for row in rows) for name, rows in found.items()},
+        rows={name: len(rows) for name, rows in found.items()},
+        table={name: "\n\n".join(parts(name, results)) for name in SCRIPTS},
+    )
 
 
-def about(results: dict[str, Any]) -> Iterator[str]:
+def about(results: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    yield (
+    return (
         f"Measured at commit `{results['commit']}`, with {versions}, on {results['cores']} cores "
         f"of {results['processor'] or 'a processor without a name'} (JAX's device: "
         f"{results['device']})."
     )
 
 
-def purpose(name: str) -> str:
-    """Return what a benchmark says of itself, without its command."""
-    text = (ROOT / "benchmarks" / f"{name}.py").read_text().split('"""')[1]
-    first, _, *rest = text.strip().split("\n\n")
-    return "\n\n".join([f"`benchmarks/{name}.py`: {first[0].lower()}{first[1:]}", *rest])
-
-
 MANY = 40
-"""In a table of more rows, those that hardly differ are left out."""
+"""Of more rows of a table, those are shown that take over a tenth more than the peer."""
+
+UNITS = {"us": ("µs", 1), "kB": ("MB", 1e-3), "M": ("million", 1)}
+"""Units of rows that the page calls otherwise, and how many of its own each is."""
 
 
-def table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a table of rows, and one of geometric means."""
-    shown = [r for r in rows if len(rows) <= MANY or not 0.9 < r["ratio"] < 1.1]
-    lines = ["| | ours | peer | ratio | quartiles |", "|---|---|---|---|---|"]
-    for row in shown:
-        aim = "" if row["aim"] is None else f" (aim {row['aim']})"
-        lines.append(
-            f"| {row['name']} | {row['ours']:.4g} {row['unit']} | {row['theirs']:.4g} "
-            f"{row['unit']}, {row['peer']} | {row['ratio']:.2f}{aim} | "
-            f"{row['low']:.2f} to {row['high']:.2f} |"
-        )
-    if len(shown) < len(rows):
-        yield f"Of {len(rows)} rows, those {len(shown)} that differ by more than a tenth:"
-    if shown:
-        yield "\n".join(lines)
-    if found := means(rows):
-        head = ["| geometric mean | ratio |", "|---|---|"]
-        yield "\n".join(head + [f"| {family} | {mean:.2f} |" for family, mean in found.items()])
+def parts(name: str, results: dict[str, Any]) -> Iterator[str]:
+    """Yield the table of a benchmark, its means, what it leaves out and is slower, and its plot."""
+    if name not in results["benchmarks"]:
+        yield f"No figures are recorded: `make bench-{name}` takes them."
+        return
+    if name in APART:
+        yield about(results["apart"][name])
+    section, rows = SCRIPTS[name], results["benchmarks"][name]
+    cells: dict[str, dict[str, str]] = {}
+    worse: set[str] = set()
+    left = []
+    for row in rows:
+        if match := re.fullmatch(section.names, row["name"]):
+            label, column = match[1], match[2] or section.column or f"beside {row['peer']}"
+            number, unit = amount(row, "ours")
+            mark = "**" if is_more(row) else ""
+            cell = f"{number}, {mark}{ratio(row)}{mark}"
+            cells.setdefault(label, {})[f"{column}, {unit}"] = cell
+            if is_more(row):
+                worse.add(label)
+        elif is_more(row):
+            left.append(f"{row['name']} {ratio(row)}")
+    if len(cells) > MANY:
+        cells = {label: cells[label] for label in cells if label in worse}
+    columns = list(dict.fromkeys(column for each in cells.values() for column in each))
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for label, each in cells.items():
+        lines.append(f"| {label} | {' | '.join(each.get(column, '') for column in columns)} |")
+    yield "\n".join(lines)
+    if left:
+        yield f"Not in the table, and over a tenth more: {'; '.join(left)}."
+    if found := shown_means(rows):
+        yield f"Geometric means: {'; '.join(f'{f} {mean}' for f, mean in found.items())}."
+    yield f"![{section.title}](images/benchmark_{name}.svg)"
+
+
+def shown_means(rows: list[dict[str, Any]]) -> dict[str, str]:
+    return {family: f"{mean:.2f}" for family, mean in means(rows).items()}
+
+
+def is_more(row: dict[str, Any]) -> bool:
+    return bool(row["ratio"] > 1.1)
+
+
+def ratio(row: dict[str, Any]) -> str:
+    return f"{row['ratio']:.2f}" if row["ratio"] < 10 else f"{row['ratio']:.3g}"
+
+
+FIGURES = {
+    "ours": lambda row: " ".join(amount(row, "ours")),
+    "theirs": lambda row: " ".join(amount(row, "theirs")),
+    "ratio": ratio,
+}
+"""What the template can ask of a row, `{ours[run][attention]}`."""
+
+
+def amount(row: dict[str, Any], side: str) -> tuple[str, str]:
+    """Return three digits of the figure of one side, and its unit."""
+    unit, factor = UNITS.get(row["unit"], (row["unit"], 1))
+    number = row[side] * factor
+    return f"{number:.3g}" if number < 999.5 else f"{number:.0f}", unit
 
 
 def plot(rows: list[dict[str, Any]], title: str, path: Path) -> None:

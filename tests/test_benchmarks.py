@@ -78,6 +78,33 @@ def test_the_page_is_made_of_the_results(module):
     assert set(SCRIPTS) <= set(results["benchmarks"]) <= set(report.SCRIPTS)
 
 
+def test_what_takes_over_a_tenth_more_is_on_the_page(module):
+    report = module("report")
+    results = json.loads(report.RESULTS.read_text())
+    for name, rows in results["benchmarks"].items():
+        shown = "\n\n".join(report.parts(name, results))
+        assert f"\n\n{shown}\n" in report.PAGE.read_text()
+        more = [row for row in rows if row["ratio"] > 1.1]
+        left = [row for row in more if f"{row['name']} {report.ratio(row)}" in shown]
+        assert shown.count("**") == 2 * (len(more) - len(left))
+
+
+def test_a_table_has_a_row_for_each_program_and_a_column_for_what_is_measured(module):
+    numbers = {"peer": "JAX", "ratio": 1.2, "theirs": 1.0, "family": ""}
+    rows = [
+        {"name": "f", "ours": 1234.5, "unit": "ms", **numbers},
+        {"name": "f: temporaries", "ours": 1234.5, "unit": "kB", **numbers, "ratio": 0.5},
+        {"name": "g: temporaries", "ours": 12.34, "unit": "kB", **numbers, "ratio": 12.34},
+    ]
+    table, _ = module("report").parts("run", {"benchmarks": {"run": rows}})
+    assert table.splitlines() == [
+        "| | run time, ms | temporaries, MB |",
+        "|---|---|---|",
+        "| f | 1234, **1.20** | 1.23, 0.50 |",
+        "| g |  | 0.0123, **12.3** |",
+    ]
+
+
 def test_what_needs_a_peer_or_a_gpu_runs_by_its_name_and_is_kept(module, tmp_path, monkeypatch):
     report, output = module("report"), tmp_path / "results.json"
     now = {}
