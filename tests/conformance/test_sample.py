@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 
 from tests.conformance import report, sweep
-from tests.conformance.comparison import DIFFERS, FAILS, STAGES, Verdict, compare
-from tests.conformance.exceptions import explanation
+from tests.conformance.comparison import (
+    BOTH_REFUSE,
+    DIFFERS,
+    EQUAL,
+    FAILS,
+    ONLY_JAX_REFUSES,
+    STAGES,
+    Verdict,
+    compare,
+)
+from tests.conformance.exceptions import JAX_CANNOT, explanation
 from tests.conformance.harnesses import Case, all_cases, sample
 
 SAMPLE = sample(per_primitive=2, share=0.04)
@@ -76,6 +85,31 @@ def test_a_function_that_we_cannot_trace_is_seen():
 def test_a_verdict_without_explanation_is_reported():
     verdicts = {"sin_x": dict.fromkeys(STAGES, Verdict(DIFFERS, "error 1 of 1"))}
     assert report.unexplained(verdicts)[0] == "sin_x, import: differs: error 1 of 1"
+
+
+def test_the_page_counts_by_area_and_reason_and_names_what_nothing_explains():
+    equal = dict.fromkeys(STAGES, Verdict(EQUAL))
+    refused = {"vjp": Verdict(ONLY_JAX_REFUSES, "TypeError: _mul_transpose_right() fails")}
+    none = dict.fromkeys(("jvp", "vjp"), Verdict(BOTH_REFUSE, "NotImplementedError: no rule"))
+    verdicts = {"sin_x": equal, "mul_a": equal | refused, "mul_b": equal | refused}
+    verdicts |= {"eig_x": equal | none, "exp_x": equal | {"jvp": Verdict(DIFFERS, "error 1 of 1")}}
+    cases = {name: Case(name, name.split("_")[0], print, tuple) for name in verdicts}
+    page = report.render(verdicts, cases)
+    assert "| Elementwise | 4 | 4 of 4 | 3 of 4 | 2 of 4 | 4 of 4 |" in page
+    assert "| Linear algebra | 1 | 1 of 1 | JAX has none | JAX has none | 1 of 1 |" in page
+    assert "- **Elementwise**: `exp`, `mul`, `sin`\n" in page
+    assert "### Only JAX raises: 2\n" in page
+    assert f"- **{JAX_CANNOT}.** vjp: `mul` 2. Such as `{refused['vjp'].reason}`\n" in page
+    assert "mul_a" not in page
+    assert "### Not explained: 1\n\n- `exp_x, jvp: differs: error 1 of 1`\n" in page
+    assert "| `eig` | jvp 1, vjp 1 | `NotImplementedError: no rule` |" in page
+
+
+def test_every_primitive_has_its_area():
+    areas = {case.primitive: report.area_of(case.primitive) for case in all_cases().values()}
+    assert set(areas.values()) == set(report.AREAS)
+    assert areas["reduce_prod"] == "Reductions and scans"
+    assert areas["reduce_precision"] == "Elementwise"
 
 
 def test_a_case_that_ends_its_process_is_blamed(tmp_path):
