@@ -98,8 +98,8 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
-        "sub(1.0, op.result))),\n)",
-        "sub(1.0, op.x))),\n)",
+        "mul(add(op.result, 1.0), sub(1.0, op.result))),",
+        "mul(add(op.result, 1.0), sub(1.0, op.x))),",
         rule("stablehlo.tanh"),
     ),
     Mutant(
@@ -870,9 +870,9 @@ DRIVERS = (
     ),
     Mutant(
         "autodiff/zeros.py",
-        "return list(operation.operands), True",
-        "return _ZERO",
-        rules_of_users("custom_jvp-vjp", "custom_vjp-vjp,jvp"),
+        "*captured], not is_sum",
+        "*captured], False",
+        ("tests/passes/test_zeros.py",),
     ),
     Mutant(
         "autodiff/reverse.py",

@@ -4,9 +4,10 @@ import pytest
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.autodiff import zeros
+from pullback.autodiff import registry, zeros
 from pullback.ir.symbols import symbol
 
+registry.load_all()
 CONSTANTS = {
     "dense<0.0> : tensor<2xf64>": True,
     "dense<-0.0> : tensor<2xf64>": True,
@@ -187,3 +188,41 @@ def test_only_those_operands_of_a_call_are_looked_at_that_a_result_depends_on(mo
     assert [zeros.is_zero(v, functions) for v in results] == [True, *[False] * (count - 1)]
     assert not any(zeros.stays_zero(v, functions) for v in results[1:])
     assert len(asked) < 10 * count
+
+
+OF_ZERO = {
+    "stablehlo.add %z, %z": True,
+    "stablehlo.add %z, %x": False,
+    "stablehlo.subtract %x, %z": False,
+    "stablehlo.multiply %x, %z": True,
+    "stablehlo.multiply %x, %x": False,
+    "stablehlo.divide %z, %x": True,
+    "stablehlo.divide %x, %z": False,
+    "stablehlo.power %z, %x": False,
+    "stablehlo.cosine %z": False,
+    "stablehlo.negate %z": True,
+    "stablehlo.select %p, %z, %z : tensor<2xi1>,": True,
+    "stablehlo.select %p, %z, %x : tensor<2xi1>,": False,
+    "stablehlo.reverse %z, dims = [0]": True,
+    "stablehlo.floor %z": False,
+    '"acme.unknown"(%z)': False,
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), OF_ZERO.items())
+def test_an_op_is_zero_where_it_is_linear_in_zeros(text, expected):
+    kind = "tensor<2xf64>"
+    signature = f"({kind}) -> {kind}" if text.endswith(")") else kind
+    colon = "" if text.endswith(",") else ":"
+    with _jax.context() as context:
+        allowed, context.allow_unregistered_dialects = context.allow_unregistered_dialects, True
+        module = ir.Module.parse(
+            f"""func.func @main(%x: {kind}, %p: tensor<2xi1>) -> {kind} {{
+              %z = stablehlo.constant dense<0.0> : {kind}
+              %y = {text} {colon} {signature}
+              return %y : {kind}
+            }}"""
+        )
+        context.allow_unregistered_dialects = allowed
+    block = module.body.operations[0].regions[0].blocks[0]
+    assert zeros.is_zero(block.operations[1].result) is expected

@@ -28,6 +28,7 @@ from pullback.errors import DuplicateRuleError, MissingRuleError, PluginError, R
 from pullback.ir import build
 from pullback.ir.build import Value, add, inexact
 from pullback.ir.locations import user_line
+from pullback.ir.traits import ELEMENTWISE
 
 Mask = Sequence[bool]
 Tangents = Sequence[Value | None]
@@ -168,6 +169,7 @@ class Rule:
     # what it calls, for cotangents of these results
     chooses: bool = False  # `vjp` takes and gives cotangents that wait: autodiff/pending.py
     hands_on: bool = False  # `vjp` takes cotangents of other element types than the results have
+    by_result: bool = False  # the derivative is computed of the result alone
     compares: bool = False  # `vjp` compares the result with operands, to the last bit
     regions: bool = False  # regions may capture active values
     reads: tuple[str, ...] | None = None  # attributes the rule looks at, and at types: no more
@@ -262,12 +264,18 @@ def only_in(*positions: int) -> Callable[[Mask], bool]:
 Scale = Callable[[Op, Value], Value | None]
 
 
-def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] = never) -> Rule:
+def elementwise(
+    name: str,
+    *scale: Scale | None,
+    linear: Callable[[Mask], bool] = never,
+    by_result: bool = False,
+) -> Rule:
     """Register an op that acts on each element by itself.
 
     `scale[i](op, t)` is t times its i-th partial derivative. A diagonal linear map is its own
     transpose, so one formula serves both modes.
-    `None` marks an operand without a derivative (a predicate).
+    `None` marks an operand without a derivative (a predicate). `by_result` says that the factors
+    are computed of the result, and of no operand: then reverse mode stores that one.
     """
 
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -282,6 +290,7 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
         raise TypeError(f"elementwise({name!r}) without a formula: see nondifferentiable")
     module, vjp = given[0].__module__, _diagonal_vjp(*scale)
     rule = Rule(name, jvp, vjp, linear, module, "elementwise", keeps_type=True, elementwise=True)
+    rule = replace(rule, by_result=by_result)
     if rule.checked:
         count = len(scale)
         rule = replace(rule, jvp=_counted(count, jvp), vjp=_counted(count, vjp))
@@ -289,6 +298,7 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
         rule = replace(rule, reads=(), alike=True, hands_on=linear is jointly)
     register(rule)
     batch_alike(name)
+    ELEMENTWISE.add(name)
     return rule
 
 

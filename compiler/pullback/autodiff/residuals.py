@@ -19,37 +19,8 @@ from typing import Any
 from pullback._jax import ir
 from pullback.ir import build
 from pullback.ir.build import Value
+from pullback.ir.traits import CHEAP, VIEW
 from pullback_runtime._erasure import erase
-
-# Recomputed without asking, when all their operands are free.
-VIEWS = frozenset(
-    {
-        "stablehlo.constant",
-        "stablehlo.iota",
-        "stablehlo.broadcast_in_dim",
-        "stablehlo.reshape",
-        "stablehlo.convert",
-        "stablehlo.slice",
-        "stablehlo.dynamic_slice",
-        "chlo.constant_like",
-    }
-)
-
-# Cheap next to a load and a store: recomputed when the minimum cut says so.
-CHEAP = (
-    VIEWS
-    | {
-        f"stablehlo.{name}"
-        for name in (
-            "abs add and atan2 cbrt ceil clamp compare complex concatenate cosine divide "
-            "exponential exponential_minus_one floor imag is_finite log log_plus_one logistic "
-            "maximum minimum multiply negate not or pad popcount power real remainder reverse "
-            "round_nearest_afz round_nearest_even rsqrt select shift_left shift_right_arithmetic "
-            "shift_right_logical sign sine sqrt subtract tan tanh transpose xor"
-        ).split()
-    }
-    | {"chlo.square"}
-)
 
 _INFINITE = 1 << 60
 _CAST = "builtin.unrealized_conversion_cast"
@@ -62,7 +33,7 @@ def hands_on(operation: Any) -> bool:
 
 def is_view(operation: Any) -> bool:
     """Return True if an op costs nothing once its operands are there."""
-    return operation.name in VIEWS or hands_on(operation)
+    return operation.name in VIEW or hands_on(operation)
 
 
 def asks_for_equality(operation: Any) -> bool:
@@ -162,7 +133,7 @@ class Residuals:
         stores_all: bool = False,
     ) -> None:
         self.block = block
-        self._again = VIEWS if stores_all else CHEAP
+        self._again = VIEW if stores_all else CHEAP
         self._find_leaf = leaf
         self._current = current
         self._leaves: dict[Value, Value | None] = {}

@@ -25,7 +25,7 @@ from typing import Any
 from pullback._jax import ir, remat
 from pullback.autodiff import checkpoints
 from pullback.autodiff.registry import RULES, apart, jointly
-from pullback.autodiff.residuals import CHEAP, VIEWS, minimum_cut
+from pullback.autodiff.residuals import minimum_cut
 from pullback.autodiff.state import Differentiation
 from pullback.ir import build, costs, ops
 from pullback.ir.build import Value
@@ -35,6 +35,7 @@ from pullback.ir.purity import acts
 from pullback.ir.regions import BRANCHES, MANUAL, blocks, captures, operations, terminator
 from pullback.ir.stacks import stacks_of
 from pullback.ir.symbols import CALL, called
+from pullback.ir.traits import CHEAP, VIEW
 from pullback.ir.while_loops import UNBOUNDED_SLOTS, read_loop
 
 Edit = Callable[[Differentiation], None]
@@ -47,11 +48,6 @@ MOST = 24
 """Bounds the number of schedules that are kept for a block."""
 NEAR = 4096
 """Bounds the search for a length of blocks, near the wanted one, that leaves no remainder."""
-
-_BY_RESULT = frozenset(
-    f"stablehlo.{name}" for name in "exponential logistic rsqrt sqrt tanh".split()
-)
-"""Ops whose derivative is computed of their result."""
 
 
 @dataclass(frozen=True)
@@ -367,7 +363,7 @@ class _Segments:
         rule = RULES.get(operation.name)
         if rule is not None and rule.linear in (jointly, apart):
             return
-        if operation.name in _BY_RESULT:
+        if rule is not None and rule.by_result:
             yield operation.results[0]
             return
         is_linear = rule is not None and rule.linear(active)
@@ -499,7 +495,7 @@ def _writes(block: Any) -> list[Any]:
 def _costs_nothing(operation: Any) -> bool:
     """Return True if an op, of values that are there anyway, only shows them or counts."""
     is_of_integers = not any(build.inexact(v.type) for v in operation.results)
-    return operation.name in VIEWS or (operation.name in CHEAP and is_of_integers)
+    return operation.name in (CHEAP if is_of_integers else VIEW)
 
 
 def _move_to_end(inner: Sequence[Any], diff: Differentiation) -> None:

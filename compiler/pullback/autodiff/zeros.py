@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pullback._jax import ir
+from pullback.autodiff.registry import RULES, by_its_parts
 from pullback.autodiff.state import Differentiation
 from pullback.ir import build, ops
 from pullback.ir.build import Value
 from pullback.ir.masks import masked
 from pullback.ir.regions import APART, BRANCHES, MANUAL, captures, operations, terminator
 from pullback.ir.symbols import CALLS, called
+from pullback.ir.traits import DATA, MOVES
 from pullback_runtime._jax import text_alone
 
 MOST_VALUES = 1000
@@ -33,51 +35,19 @@ _TRIANGULAR_SOLVE = re.compile(r"lapack_[sdcz]trsm_ffi")
 _NAN = re.compile(r"dense<\(?0x(7FC0|7E00|7FF8)0*\b")
 
 
-def _stablehlo(names: str) -> list[str]:
-    return [f"stablehlo.{name}" for name in names.split()]
-
-
 _ALL = slice(None)
-_OF_NANS: dict[str, slice] = {
-    **dict.fromkeys(
-        _stablehlo("broadcast_in_dim reshape convert slice transpose reverse concatenate pad"), _ALL
-    ),
-    **dict.fromkeys(_stablehlo("gather dynamic_slice"), slice(1)),
-    "stablehlo.dynamic_update_slice": slice(2),
-    "stablehlo.select": slice(1, None),
-}
-"""Ops that are NaN where these of their operands are."""
-
-_OF_ZEROS: dict[str, slice] = {
-    **dict.fromkeys(
-        _stablehlo(
-            "broadcast_in_dim reshape convert slice transpose reverse negate real imag complex "
-            "concatenate pad add subtract reduce reduce_window reduce_precision fft all_reduce "
-            "all_gather all_to_all reduce_scatter collective_permute collective_broadcast"
-        ),
-        _ALL,
-    ),
-    **dict.fromkeys(
-        _stablehlo(
-            "gather dynamic_slice divide "
-            "dynamic_broadcast_in_dim dynamic_reshape dynamic_gather real_dynamic_slice"
-        ),
-        slice(1),
-    ),
-    **dict.fromkeys(_stablehlo("dynamic_update_slice dynamic_pad"), slice(2)),
-    "stablehlo.select": slice(1, None),
-    "stablehlo.triangular_solve": slice(1, 2),
-    "stablehlo.scatter": _ALL,  # but for its indices
-    "chlo.scan": _ALL,
-    "sdy.sharding_constraint": _ALL,
-}
-"""Ops that are zero where these of their operands are."""
+_BY_ELEMENT = frozenset(
+    {
+        *(f"stablehlo.{name}" for name in "all_reduce reduce reduce_scatter reduce_window".split()),
+        "chlo.scan",
+    }
+)
+"""Ops that are zero where all of their operands are, if their regions keep zeros."""
 
 RETURN = "stablehlo.return"
-_PRODUCTS = frozenset(_stablehlo("multiply dot_general convolution"))
-"""Ops that are zero where one of their operands is."""
-
-_OF_ZERO_ELEMENTS = frozenset(_stablehlo("add subtract multiply maximum minimum return"))
+_OF_ZERO_ELEMENTS = frozenset(
+    f"stablehlo.{name}" for name in "add subtract multiply maximum minimum return".split()
+)
 """What a reduction or a scatter may apply to its elements."""
 
 
@@ -184,8 +154,6 @@ class _Search:
             return _YES if _is_zero_constant(operation, v.type) else _NO
         if name == "chlo.constant_like":
             return _YES if _is_zero_number(operation.attributes["value"]) else _NO
-        if name in _PRODUCTS:
-            return list(operation.operands), True
         if name in BRANCHES or name == MANUAL:
             ends = [terminator(region.blocks[0]) for region in operation.regions]
             return [end.operands[v.result_number] for end in ends], False
@@ -197,14 +165,17 @@ class _Search:
             return self._of_carry(operation, v.result_number, known)
         if name in CALLS:
             return self._of_call(operation, v.result_number, known)
-        chosen = _OF_ZEROS.get(name)
-        if chosen is None or not all(map(_keeps_zero, operation.regions)):
+        if not all(map(_keeps_zero, operation.regions)):
             return _NO
         operands = list(operation.operands)
-        if name == "stablehlo.scatter":
-            del operands[len(operation.results)]
         captured = captures(operation) if len(operation.regions) else []
-        return [*operands[chosen], *captured], False
+        if name == "stablehlo.scatter":
+            del operands[len(operation.results)]  # the indices
+        elif name in MOVES:
+            operands = operands[DATA.get(name, _ALL)]
+        elif name not in _BY_ELEMENT:
+            return _of_linear(name, operands, captured)
+        return [*operands, *captured], False
 
     def _of_carry(self, loop: Any, index: int, known: Known) -> _Sources:
         """Decide a carry: zero if it starts with zero, and each iteration leaves all such zero."""
@@ -276,8 +247,9 @@ class _NanSearch(_Search):
             return _YES if _is_nan_constant(operation) else _NO
         if operation.name in CALLS:
             return self._of_call(operation, v.result_number, known)
-        chosen = _OF_NANS.get(operation.name)
-        return _NO if chosen is None else (list(operation.operands)[chosen], False)
+        if operation.name not in MOVES and operation.name != "stablehlo.convert":
+            return _NO
+        return list(operation.operands)[DATA.get(operation.name, _ALL)], False
 
 
 class _TermSearch(_Search):
@@ -291,6 +263,23 @@ class _TermSearch(_Search):
             is_either = _is_nan_constant(operation) or _is_zero_constant(operation, v.type)
             return _YES if is_either else _NO
         return super()._sources_of(v, known)
+
+
+def _of_linear(name: str, operands: list[Value], captured: Sequence[Value]) -> _Sources:
+    """Decide an op by its rule: one that is linear in some operands is zero where they all are.
+
+    Where it is linear in each of some, but not in all at once, it is a product.
+    """
+    rule = RULES.get(name)
+    if rule is None or rule.linear is by_its_parts:
+        return _NO
+    places = range(len(operands))
+    inexact = [i for i in places if build.inexact(operands[i].type)]
+    found = [i for i in inexact or places if rule.linear([i == other for other in places])]
+    if not found:
+        return _NO
+    is_sum = rule.linear([i in found for i in places])
+    return [*(operands[i] for i in found), *captured], not is_sum
 
 
 def _moved(operation: Any, block: Any) -> Iterator[Value]:

@@ -13,20 +13,10 @@ from pullback._jax import ir, stablehlo
 from pullback.ir import build
 from pullback.ir.regions import blocks, operations
 from pullback.ir.symbols import CALLS, FUNC, called, functions, is_declaration, is_public
+from pullback.ir.traits import CHOOSES
 from pullback.ir.while_loops import read_loop
 
 WHILE = "stablehlo.while"
-
-_NO_FLOPS = frozenset(
-    """
-    bitcast_convert broadcast broadcast_in_dim case compare composite concatenate constant convert
-    copy create_token custom_call dynamic_broadcast_in_dim dynamic_gather dynamic_iota dynamic_pad
-    dynamic_reshape dynamic_slice dynamic_update_slice gather get_dimension_size get_tuple_element
-    if imag iota optimization_barrier pad real reshape return reverse rng rng_bit_generator scatter
-    select set_dimension_size slice sort transpose tuple while
-    """.split()
-)
-"""Ops of StableHLO that choose, move or make numbers, and compute with none."""
 
 _MOVE_NOTHING = frozenset({*CALLS, FUNC, WHILE, "stablehlo.case", "stablehlo.if", "builtin.module"})
 """Ops whose time is that of the ops inside of them."""
@@ -40,7 +30,9 @@ def flops(operation: Any) -> int:
     region computes; ops that only move numbers, and integers, take none.
     """
     dialect, _, name = operation.name.partition(".")
-    if dialect not in ("stablehlo", "chlo") or name in _NO_FLOPS or not len(operation.results):
+    if dialect not in ("stablehlo", "chlo") or operation.name in CHOOSES:
+        return 0
+    if not len(operation.results):
         return 0
     result = operation.results[0]
     if not build.inexact(result.type):

@@ -7,23 +7,8 @@ from dataclasses import dataclass, field
 from pullback._jax import ir
 from pullback.ir.build import flag
 from pullback.ir.symbols import called, is_declaration
+from pullback.ir.traits import OBSERVED
 from pullback_runtime import _custom_calls
-
-IMPURE = frozenset(
-    {
-        "stablehlo.infeed",
-        "stablehlo.outfeed",
-        "stablehlo.recv",
-        "stablehlo.rng",
-        "stablehlo.send",
-    }
-)
-"""What the host or the outside world can notice.
-
-A collective is not among them: all devices run the same program, so where nobody uses its results,
-none of them takes part. JAX leaves it out as well.
-"""
-
 
 PLACEMENT = "annotate_device_placement"
 """The custom call that moves a value to another memory, such as that of the host."""
@@ -61,7 +46,7 @@ def acts(op: ir.Operation) -> bool:
     """Return True if an op has an effect: the outside notices that it runs, or it the outside."""
     target = target_of(op)
     if target is None:
-        return op.name in IMPURE
+        return op.name in OBSERVED
     return target not in _KEPT_APART and flag(op, "has_side_effect")
 
 
@@ -97,7 +82,7 @@ class Purity:
         name = op.name
         if name == "stablehlo.custom_call":
             return not acts(op)
-        if name in IMPURE:
+        if name in OBSERVED:
             return False
         return name.startswith(("stablehlo.", "chlo.")) or name in _PURE
 

@@ -16,7 +16,6 @@ from typing import Any
 import jax
 
 from pullback._jax import ir, remat
-from pullback.autodiff.residuals import VIEWS
 from pullback.autodiff.zeros import is_zero_constant
 from pullback.ir import build, ops, placements
 from pullback.ir.build import Value
@@ -24,6 +23,7 @@ from pullback.ir.dependence import Dependence
 from pullback.ir.locations import user_line_of
 from pullback.ir.regions import BRANCHES, MANUAL, blocks, operations, terminator
 from pullback.ir.symbols import CALL, called, callee, functions
+from pullback.ir.traits import VIEW
 from pullback.ir.while_loops import read_loop
 from pullback.program.record import Record
 from pullback.program.residual_table import Recomputed, Residual, ResidualTable
@@ -150,7 +150,7 @@ def _behind_views(v: Value) -> Value:
     """Return the value that a chain of reshapes, and the like, of one operand shows."""
     while not isinstance(v, ir.BlockArgument):
         operation = v.owner.operation
-        if operation.name not in VIEWS or len(operation.operands) != 1:
+        if operation.name not in VIEW or len(operation.operands) != 1:
             break
         v = operation.operands[0]
     return v
@@ -167,7 +167,7 @@ def _recomputed(
     found: dict[tuple[str, str], list[int]] = collections.defaultdict(lambda: [0, 0])
     for op, runs in _runs(block, linear, 1):
         if (
-            op.name in VIEWS
+            op.name in VIEW
             or not _computes(op)
             or any(r in dependence.everywhere for r in op.results)
         ):

@@ -55,7 +55,7 @@ def _one_minus_square(x: Value) -> Value:
 elementwise("chlo.asin", lambda op, t: mul(t, rsqrt(_one_minus_square(op.x))))
 elementwise("chlo.acos", lambda op, t: neg(mul(t, rsqrt(_one_minus_square(op.x)))))
 elementwise("chlo.atan", lambda op, t: div(t, add(square(op.x), 1.0)))
-elementwise("chlo.tan", lambda op, t: mul(t, add(square(op.result), 1.0)))
+elementwise("chlo.tan", lambda op, t: mul(t, add(square(op.result), 1.0)), by_result=True)
 elementwise("chlo.sinh", lambda op, t: mul(t, _chlo("cosh", op.x)))
 elementwise("chlo.cosh", lambda op, t: mul(t, _chlo("sinh", op.x)))
 elementwise("chlo.asinh", lambda op, t: mul(t, rsqrt(add(square(op.x), 1.0))))
@@ -77,7 +77,11 @@ def _exp_of_negative_square(x: Value) -> Value:
 
 elementwise("chlo.erf", lambda op, t: mul(_GAUSS, mul(t, _exp_of_negative_square(op.x))))
 elementwise("chlo.erfc", lambda op, t: mul(-_GAUSS, mul(t, _exp_of_negative_square(op.x))))
-elementwise("chlo.erf_inv", lambda op, t: mul(1 / _GAUSS, mul(t, exp(square(op.result)))))
+elementwise(
+    "chlo.erf_inv",
+    lambda op, t: mul(1 / _GAUSS, mul(t, exp(square(op.result)))),
+    by_result=True,
+)
 
 
 # --------------------------------------------------------------------- gamma, zeta, Bessel

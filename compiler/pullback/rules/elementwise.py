@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from pullback import _jax
-from pullback.autodiff.batch_rules import MappedOp, along, batch, batch_alike
+from pullback.autodiff.batch_rules import BATCHES, MappedOp, along, batch, batch_alike
 from pullback.autodiff.pending import Masked, chosen, emitted
 from pullback.autodiff.registry import (
     Op,
@@ -49,6 +49,7 @@ from pullback.ir.build import (
     square,
     sub,
 )
+from pullback.ir.traits import ELEMENTWISE
 from pullback.rules.shape import unbroadcast
 
 
@@ -189,7 +190,7 @@ def _whole_quotient(op: Op, t: Value) -> Value:
 elementwise("stablehlo.remainder", same, _whole_quotient, linear=only_in(0))
 
 # ---------------------------------------------------------------------- powers, exponentials
-elementwise("stablehlo.exponential", lambda op, t: mul(t, op.result))
+elementwise("stablehlo.exponential", lambda op, t: mul(t, op.result), by_result=True)
 elementwise(
     "stablehlo.exponential_minus_one",
     # Not y + 1: where x is far below 0, y rounds to -1.
@@ -203,6 +204,7 @@ elementwise(
     lambda op, t: (
         mul(t, div(0.5, op.result)) if _has_room(op.result_type) else div(mul(t, 0.5), op.result)
     ),
+    by_result=True,
 )
 
 
@@ -214,13 +216,16 @@ def _slope_of_rsqrt(y: Value) -> Value | None:
     return mul(mul(-0.5, y if build.info(y.type).kind == "c" else build.abs(y)), square(y))
 
 
-elementwise("stablehlo.rsqrt", lambda op, t: mul(t, _slope_of_rsqrt(op.result)))
+elementwise("stablehlo.rsqrt", lambda op, t: mul(t, _slope_of_rsqrt(op.result)), by_result=True)
 elementwise(
     "stablehlo.cbrt",
     # Not by y²: its change is 0 times an infinite one at 0, and infinite times 0 at infinity.
     lambda op, t: div(div(mul(t, 1 / 3), op.result), op.result),
+    by_result=True,
 )
-elementwise("stablehlo.logistic", lambda op, t: mul(t, mul(op.result, sub(1.0, op.result))))
+elementwise(
+    "stablehlo.logistic", lambda op, t: mul(t, mul(op.result, sub(1.0, op.result))), by_result=True
+)
 
 
 def _power_base(op: Op, t: Value) -> Value:
@@ -244,11 +249,12 @@ elementwise("stablehlo.power", _power_base, _power_exponent)
 # ---------------------------------------------------------------------------- trigonometry
 elementwise("stablehlo.sine", lambda op, t: mul(t, cos(op.x)))
 elementwise("stablehlo.cosine", lambda op, t: mul(t, neg(sin(op.x))))
-elementwise("stablehlo.tan", lambda op, t: mul(t, add(square(op.result), 1.0)))
+elementwise("stablehlo.tan", lambda op, t: mul(t, add(square(op.result), 1.0)), by_result=True)
 elementwise(
     "stablehlo.tanh",
     # (1 - y)(1 + y) keeps more digits than 1 - y² where y is near 1; t (1 + y) may be infinite.
     lambda op, t: mul(t, mul(add(op.result, 1.0), sub(1.0, op.result))),
+    by_result=True,
 )
 elementwise(
     "stablehlo.atan2",
@@ -548,15 +554,18 @@ nondifferentiable(
 )
 
 # --------------------------------------------------------------------------------- batches
-_BATCHED_ALIKE = (
-    "abs and bitcast_convert ceil compare complex convert count_leading_zeros divide floor imag "
-    "is_finite multiply not or popcnt real reduce_precision round_nearest_afz round_nearest_even "
-    "shift_left shift_right_arithmetic shift_right_logical sign subtract xor"
+_WITH_SCALARS = "stablehlo.select", "stablehlo.clamp"
+batch_alike("stablehlo.bitcast_convert")
+batch_alike(
+    *(
+        name
+        for name in sorted(ELEMENTWISE)
+        if name.startswith("stablehlo.") and name not in (*BATCHES, *_WITH_SCALARS)
+    )
 )
-batch_alike(*(f"stablehlo.{name}" for name in _BATCHED_ALIKE.split()))
 
 
-@batch("stablehlo.select", "stablehlo.clamp")
+@batch(*_WITH_SCALARS)
 def _batch_with_scalars(op: MappedOp) -> list[Value]:
     """Batch `select` and `clamp`, whose predicate or bounds may be one scalar for a whole array."""
     whole = build.shape_of(op.results[0])

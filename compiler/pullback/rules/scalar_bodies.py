@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import ir
-from pullback.autodiff.batch_rules import BATCHES, MappedOp
 from pullback.autodiff.checks import FROM_OUTSIDE, missing_rule
-from pullback.autodiff.registry import NONDIFFERENTIABLE, RULES, Op, Tangents
+from pullback.autodiff.registry import Op, Tangents
 from pullback.autodiff.state import Differentiation
 from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.masks import mask_of
 from pullback.ir.regions import captures, operations
 from pullback.ir.symbols import callee
+from pullback.ir.traits import ELEMENTWISE
 from pullback.rules.body_patterns import CONSTRAINT
 from pullback.rules.calls.func_call import jvp_call
 
@@ -61,7 +61,7 @@ def _lift_op(
         return lift(diff, diff.block(callee(operation)), operands, shape)
     if name in _SCALAR_MOVES:
         return operands
-    if not _is_elementwise(name):
+    if name not in ELEMENTWISE:
         raise missing_rule(operation, name, _IN_BODY)
     types = [build.with_shape(r.type, shape) for r in operation.results]
     new = build.emit(name, types, operands, dict(operation.attributes.items()))
@@ -85,13 +85,6 @@ def _is_one(v: Value) -> bool:
 def _repeated(v: Value, shape: tuple[int, ...]) -> Value:
     """Broadcast the only element of a value to this shape."""
     return build.broadcast_in_dim(build.reshape(v, ()), shape, ())
-
-
-def _is_elementwise(name: str) -> bool:
-    """Return True if an op acts on each element of an array by itself, whatever the shape."""
-    family = RULES[name].family if name in RULES else None
-    alike = family == "linear" or name in NONDIFFERENTIABLE
-    return family == "elementwise" or (alike and BATCHES.get(name) is MappedOp.again)
 
 
 # -------------------------------------------------------------------------------- functions

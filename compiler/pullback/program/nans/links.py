@@ -14,6 +14,7 @@ from pullback import _jax
 from pullback.ir import build
 from pullback.ir.regions import captures
 from pullback.ir.symbols import called
+from pullback.ir.traits import ELEMENTWISE, MOVES
 from pullback_runtime._jax import operations_where
 
 Array = np.ndarray[Any, Any]
@@ -36,23 +37,6 @@ class Runner(Protocol):
 
     def alone(self, op: Any, operands: Sequence[Any]) -> list[Array]:
         """Run an op on other values, and return its results."""
-
-
-ELEMENTWISE = frozenset(
-    """
-    abs add atan2 cbrt ceil clamp complex convert cosine divide exponential exponential_minus_one
-    floor imag log log_plus_one logistic maximum minimum multiply negate power real
-    reduce_precision remainder round_nearest_afz round_nearest_even rsqrt sign sine sqrt subtract
-    tan tanh
-    """.split()
-)
-MOVES = frozenset(
-    """
-    broadcast_in_dim concatenate dynamic_slice dynamic_update_slice gather pad reshape reverse slice
-    transpose
-    """.split()
-)
-NOT_ELEMENTWISE = frozenset(["chlo.top_k", "chlo.ragged_dot", "chlo.scan"])
 
 
 @dataclass(frozen=True)
@@ -90,9 +74,9 @@ def links(
         return [_chosen(i, operands[0] if i == 1 else ~operands[0], shape) for i in floats]
     if name == "optimization_barrier":
         return [_same(result, shape, shape)] if result in floats else []
-    if name in ELEMENTWISE or (name.startswith("chlo.") and name not in NOT_ELEMENTWISE):
+    if op.name in ELEMENTWISE:
         return [_same(i, build.shape(op.operands[i]), shape) for i in floats]
-    if name in MOVES:
+    if op.name in MOVES:
         return _moved(op, operands, floats, runner)
     if name == "reduce":
         return _reduced(op, floats, shape)
