@@ -6,7 +6,7 @@ batch_alike("acme.modulus", "acme.negative")  # the same on arrays with one dime
 
 @batch("acme.flip")
 def _flip(op: MappedOp):
-    """Each item turned around: its dimensions come behind the batch axis."""
+    """Each item turned around: its dimensions come after the batch axis."""
     x = op.values[0]
     dimensions = build.i64s(shifted(range(len(op.shape(0)))))
     return build.emit1("stablehlo.reverse", x.type, [x], {"dimensions": dimensions})
