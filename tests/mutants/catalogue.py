@@ -1518,6 +1518,12 @@ TOOLS = (
     ),
     Mutant(
         "tools/reduction.py",
+        "range(1, len(every[number].operands) + 2)",
+        "range(1, 1)",
+        (f"{REDUCE}an_op_is_replaced_by_any_operand_an_argument_or_zero",),
+    ),
+    Mutant(
+        "tools/reduction.py",
         "    simple_constants,\n    attributes,\n    shapes,",
         "",
         (f"{REDUCE}one_op_in_two_hundred_is_found",),

@@ -29,6 +29,18 @@ func.func private @helper(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   return %2 : tensor<4x8xf32>
 }
 """
+CHAIN = """
+func.func @main(%x: tensor<4xf32>, %y: tensor<8xf32>) -> tensor<4xf32> {
+  %c = stablehlo.constant dense<2.0> : tensor<4xf32>
+  %0 = stablehlo.slice %y [2:6] : (tensor<8xf32>) -> tensor<4xf32>
+  %1 = stablehlo.multiply %0, %c : tensor<4xf32>
+  %2 = stablehlo.cosine %1 : tensor<4xf32>
+  %3 = stablehlo.sine %x : tensor<4xf32>
+  %4 = stablehlo.add %3, %2 : tensor<4xf32>
+  %5 = stablehlo.custom_call @planted(%4) : (tensor<4xf32>) -> tensor<4xf32>
+  return %5 : tensor<4xf32>
+}
+"""
 
 
 def planted() -> str:
@@ -94,6 +106,33 @@ def test_a_command_of_ours_and_what_it_says(pullback_command, file, tmp_path):
     assert pullback_command("reduce", file, *options).exit_code == 0
     assert out.read_text().count(" = ") == 1
     assert "stablehlo.cosine" in out.read_text()
+
+
+def test_an_op_is_replaced_by_any_operand_an_argument_or_zero(pullback_command, tmp_path):
+    """The test wants the cosine in what the call depends on; no first operand leads there."""
+    path = tmp_path / "chain.mlir"
+    path.write_text(CHAIN)
+    wanted = "pullback-opt --cse {} > {}.out; ! (grep -q cosine {}.out && grep -q planted {}.out)"
+    result = pullback_command("reduce", path, "--test", wanted)
+    assert "7 ops became 2, by" in result.stderr
+    assert [line.split()[2] for line in result.stdout.splitlines() if " = " in line] == [
+        "stablehlo.cosine",
+        "stablehlo.custom_call",
+    ]
+
+
+def test_commands_of_ours_run_in_one_server(pullback_command, file, tmp_path):
+    """They are found on the path of scripts, too, until the smallest module is printed."""
+    script = tmp_path / "test.sh"
+    script.write_text(f'command -v pullback >> {tmp_path}/found\npullback opt --vjp "$1"')
+    options = "--test", f"sh {script}", "--matching", "custom_call` @planted"
+    result = pullback_command("reduce", file, *options)
+    assert "199 ops became 1, by" in result.stderr
+    found, *others = (tmp_path / "found").read_text().splitlines()
+    assert len(others) > 5
+    assert set(others) == {found}
+    assert Path(found).parent.name.startswith("pullback-commands-")
+    assert not Path(found).parent.exists()
 
 
 def test_the_smallest_module_when_the_time_is_over(pullback_command, file):

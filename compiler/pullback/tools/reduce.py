@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pullback.tools import module_io
 from pullback.tools.diagnostics import messages_of
 from pullback.tools.reduction import OutOfTime, Reduction, all_ops
 from pullback.tools.show import note
+from pullback_cli import preloaded
 
 NOT_RUN = (126, 127)
 """Exit codes of a shell for a command that it cannot run."""
@@ -33,12 +35,14 @@ class Failing:
       path: of that file.
       matching: what it has to print.
       until: when the time is over, on the monotonic clock.
+      environment: in which it runs.
     """
 
     command: str
     path: Path
     matching: str | None
     until: float | None
+    environment: Mapping[str, str]
 
     def run(self, module: ir.Module) -> tuple[int, str]:
         """Run the command; return its exit code and what it prints.
@@ -61,6 +65,7 @@ class Failing:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env=self.environment,
         ) as process:
             try:
                 printed, _ = process.communicate(timeout=left)
@@ -90,9 +95,11 @@ def reduce(
     with (
         tempfile.TemporaryDirectory(prefix="pullback-reduce-") as folder,
         module_io.unregistered_dialects(allow_unregistered_dialect),
+        preloaded.serving() as environment,
         Progress() as progress,
     ):
-        fails = Failing(command, Path(folder) / "candidate.mlir", matching, until)
+        path = Path(folder) / "candidate.mlir"
+        fails = Failing(command, path, matching, until, environment)
         module = _read(file)
         before = len(all_ops(module))
         _check_fails(fails, module, file)

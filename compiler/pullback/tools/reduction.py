@@ -185,16 +185,24 @@ def _pipeline(text: str) -> Edit:
 
 def ops(reduction: Reduction) -> bool:
     """Erase ops; their results become operands of theirs, arguments, or zeros."""
-    return reduction.without(lambda module: len(all_ops(module)), _without_ops)
+    found = reduction.without(lambda module: len(all_ops(module)), _without_ops)
+    number = 0
+    while number < len(every := all_ops(reduction.module)):
+        choices = range(1, len(every[number].operands) + 2)
+        if any(reduction.attempt(_without_ops({number}, choice)) for choice in choices):
+            found = True
+        else:
+            number += 1
+    return found
 
 
-def _without_ops(numbers: set[int]) -> Edit:
+def _without_ops(numbers: set[int], choice: int = 0) -> Edit:
     def edit(module: ir.Module) -> None:
         every = all_ops(module)
         chosen = [every[number] for number in sorted(numbers)]
         inner = {each for op in chosen for each in _below(op)}
         for op in reversed([op for op in chosen if op not in inner]):
-            _erase(op)
+            _erase(op, choice)
 
     return edit
 
@@ -207,17 +215,32 @@ def _below(op: Any) -> Iterator[Any]:
                 yield from _below(each.operation)
 
 
-def _erase(op: Any) -> None:
-    """Erase an op; who uses its results gets an operand of it, an argument, or zeros."""
+def _erase(op: Any, choice: int) -> None:
+    """Erase an op; who uses its results gets one of the values that can stand for them."""
     used = [result for result in op.results if any(True for _ in result.uses)]
-    if used and op.name == CONSTANT:
-        raise ValueError("nothing is simpler than a constant")
     with build.inserting(ir.InsertionPoint(op), op.location):
         for result in used:
-            near = [*op.operands, *block_of(op).arguments]
-            alike = next((v for v in near if v.type == result.type), None)
-            result.replace_all_uses_with(alike or build.zeros(result.type))
+            others = _stand_ins(op, result)
+            if op.name != CONSTANT:
+                others.append(None)
+            elif choice == 0 or not others:
+                return  # nothing is simpler than a constant, but for an argument
+            other = others[min(choice, len(others) - 1)]
+            result.replace_all_uses_with(build.zeros(result.type) if other is None else other)
     erase(op)
+
+
+def _stand_ins(op: Any, result: Any) -> list[Any]:
+    """Return operands of the type of a result, that of its number first, and the next argument."""
+    number = result.result_number
+    near = [*op.operands[number:], *op.operands[:number]]
+    found = dict.fromkeys(v for v in near if v.type == result.type)
+    while op.name != "func.func":
+        alike = [v for v in block_of(op).arguments if v.type == result.type]
+        if alike:
+            return list(found | {alike[0]: None})
+        op = op.operation.parent
+    return list(found)
 
 
 def unwrapped(reduction: Reduction) -> bool:
