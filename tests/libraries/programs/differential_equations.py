@@ -122,6 +122,41 @@ def diffrax_until_an_event() -> Made:
 
 
 @CATALOGUE.add()
+def diffrax_batch() -> Made:
+    """A batch of adaptive solves, which end after different numbers of steps."""
+
+    def loss(starts, p):
+        term = diffrax.ODETerm(lambda t, y, p: -p * y**3)
+        steps = diffrax.PIDController(rtol=1e-6, atol=1e-8)
+
+        def end(y0):
+            return diffrax.diffeqsolve(
+                term, diffrax.Tsit5(), 0.0, 1.0, 0.1, y0, p, stepsize_controller=steps
+            ).ys
+
+        return jnp.sum(jax.vmap(end)(starts) ** 2)
+
+    return loss, (jnp.array([[0.3, -0.2], [3.0, 1.0], [0.1, 8.0]]), jnp.array([1.5, 0.4]))
+
+
+@CATALOGUE.add()
+def diffrax_batch_at_times() -> Made:
+    """A batch of solves with all defaults."""
+
+    def loss(starts, p):
+        def path(y0):
+            field = diffrax.ODETerm(lambda t, y, p: jnp.stack([y[1], -p * jnp.sin(y[0])]))
+            times = diffrax.SaveAt(ts=jnp.linspace(0.0, 1.0, 4))
+            return diffrax.diffeqsolve(
+                field, diffrax.Dopri5(), 0.0, 1.0, 0.1, y0, p, saveat=times
+            ).ys
+
+        return jnp.mean(jax.vmap(path)(starts) ** 2)
+
+    return loss, (jnp.sin(jnp.arange(6.0)).reshape(3, 2), jnp.array(1.5))
+
+
+@CATALOGUE.add()
 def quadax_adaptive() -> Made:
     def loss(p, b):
         return quadax.quadgk(lambda x: jnp.exp(-p[0] * x) * jnp.sin(p[1] * x), [0.0, b])[0]

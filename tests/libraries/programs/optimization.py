@@ -10,6 +10,7 @@ import rlax
 from ott.geometry import costs, geometry, pointcloud
 from ott.initializers.linear import initializers_lr
 from ott.problems.linear import linear_problem
+from ott.solvers import linear
 from ott.solvers.linear import sinkhorn, sinkhorn_lr
 from ott.tools import sinkhorn_divergence, soft_sort
 
@@ -147,6 +148,30 @@ def _sinkhorn(**options: object) -> Made:
 @CATALOGUE.add(tolerance=1e-5, known=FROM_ZERO)
 def ott_sinkhorn() -> Made:
     return _sinkhorn()
+
+
+@CATALOGUE.add(tolerance=1e-5)
+def ott_sinkhorn_by_defaults() -> Made:
+    def loss(x, y):
+        return linear.solve(pointcloud.PointCloud(x, y)).reg_ot_cost
+
+    return loss, (_points(4, 0.0), _points(5, 1.0))
+
+
+SHARED = "items share y and a result, so no rule is for cotangents of all; pb.vmap(cost) has one"
+
+
+@CATALOGUE.add(tolerance=1e-5, known={"as_jax": SHARED, "file: save": SHARED})
+def ott_sinkhorn_batch() -> Made:
+    """A batch of solves, which end after different numbers of iterations; all defaults."""
+
+    def loss(clouds, y):
+        def cost(x):
+            return linear.solve(pointcloud.PointCloud(x, y)).reg_ot_cost
+
+        return jnp.sum(jax.vmap(cost)(clouds))
+
+    return loss, (jnp.stack([_points(4, 0.0), 3 * _points(4, 2.0)]), _points(5, 1.0))
 
 
 @CATALOGUE.add(tolerance=1e-5)
