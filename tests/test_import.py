@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+import pullback
+
 SNAPSHOT = """
 import sys, threading, types
 import jax, jax.numpy as jnp, numpy as np
@@ -169,3 +171,25 @@ def test_plain_jax_gives_the_same_whether_pullback_is_imported_or_not() -> None:
         for first in ("", "import pullback")
     ]
     assert printed[0] == printed[1]
+
+
+TOOLS = ("pullback.files", "pullback.testing", "pullback.tools", "pullback.program.as_jax")
+TOOLS += ("pullback.program.nans", "pullback.ir.lexer", "rich.console")
+GRADIENT = f"""
+import sys
+import pullback as pb
+assert pb.grad(lambda x: x * x)(3.0) == 6.0
+print([name for name in {TOOLS} if name in sys.modules])
+print("load" in dir(pb), pb.testing.__name__, pb.load.__name__, pb.NanReport.__name__)
+"""
+
+
+def test_a_gradient_imports_no_tools():
+    command = [sys.executable, "-c", GRADIENT]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\nTrue pullback.testing load NanReport\n"
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'pullback' has no attribute 'nope'"):
+        pullback.nope  # noqa: B018

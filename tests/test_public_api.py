@@ -13,6 +13,7 @@ pytestmark = pytest.mark.whole
 
 PACKAGES = ("pullback", "pullback_runtime")
 TYPES = "TYPE_CHECKING"
+NOT_EXPORTS = ("typing", "pullback_runtime._names", "pullback._first_use")
 
 
 def init_tree(package: str) -> ast.Module:
@@ -28,7 +29,7 @@ def statements_of(package: str) -> list[ast.stmt]:
 
 def imports_of(package: str) -> list[ast.ImportFrom]:
     imports = [node for node in statements_of(package) if isinstance(node, ast.ImportFrom)]
-    return [node for node in imports if node.module not in ("typing", "pullback_runtime._names")]
+    return [node for node in imports if node.module not in NOT_EXPORTS]
 
 
 def exported(package: str) -> list[str]:

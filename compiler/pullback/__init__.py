@@ -1,12 +1,13 @@
 """pullback: JAX programs as MLIR modules that keep their derivative rules."""
 
+from typing import TYPE_CHECKING
+
 from jax import closure_convert as closure_convert, custom_gradient as custom_gradient
 from jax.custom_derivatives import linear_call as linear_call
 
-from pullback import testing as testing
+from pullback._first_use import names as __dir__, tool as __getattr__  # noqa: F401
 from pullback._jax.derivatives import NotNeeded as NotNeeded, NotSaveable as NotSaveable
 from pullback.api.custom_rules import custom_jvp as custom_jvp, custom_vjp as custom_vjp
-from pullback.api.find_nan import find_nan as find_nan
 from pullback.api.jacobians import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
 from pullback.api.transforms import (
     grad as grad,
@@ -19,11 +20,6 @@ from pullback.api.transforms import (
     vmap as vmap,
 )
 from pullback.api.while_loop import bounded_while_loop as bounded_while_loop
-from pullback.artifact import (
-    from_exported as from_exported,
-    load as load,
-    save_all as save_all,
-)
 from pullback.errors import (
     ArgumentMismatchError as ArgumentMismatchError,
     DerivativeTypeError as DerivativeTypeError,
@@ -39,18 +35,23 @@ from pullback.errors import (
     UnsupportedJaxVersion as UnsupportedJaxVersion,
     WrongRuleError as WrongRuleError,
 )
-from pullback.files.errors import (
-    ArtifactError as ArtifactError,
-    NotPortableError as NotPortableError,
-)
 from pullback.frontend.trace import trace as trace
-from pullback.program.nans.report import (
-    NanOperand as NanOperand,
-    NanPlace as NanPlace,
-    NanReport as NanReport,
-)
 from pullback.program.program import Program as Program
 from pullback_runtime._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from pullback import testing as testing
+    from pullback._tools import (
+        ArtifactError as ArtifactError,
+        NanOperand as NanOperand,
+        NanPlace as NanPlace,
+        NanReport as NanReport,
+        NotPortableError as NotPortableError,
+        find_nan as find_nan,
+        from_exported as from_exported,
+        load as load,
+        save_all as save_all,
+    )
 
 __all__ = [
     "ArgumentMismatchError",

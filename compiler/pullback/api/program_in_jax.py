@@ -27,13 +27,11 @@ from pullback.errors import (
 from pullback.frontend.trace import trace
 from pullback.ir.modules import clone
 from pullback.passes import manager
-from pullback.program import batches, derivation, platform_variants
+from pullback.program import batches, derivation, hooks, platform_variants
 from pullback.program.argument_leaves import spell
 from pullback.program.halves import Sources, sources_of
 from pullback.program.handles import Origin, origin_of, program_of
 from pullback.program.memo import once
-from pullback.program.nans.report import NanReport
-from pullback.program.nans.search import search
 from pullback.program.program import Program
 from pullback.program.provenance import Recipe
 from pullback.program.record import Interface
@@ -384,10 +382,10 @@ def _one_by_one(handle: ModuleHandle, in_axes: tuple[int | None, ...]) -> Any:
     return sequential
 
 
-def _explained(handle: ModuleHandle, args: Sequence[Any], infs: bool) -> NanReport | None:
+def _explained(handle: ModuleHandle, args: Sequence[Any], infs: bool) -> Any:
     """Return which op makes what `jax_debug_nans` or `jax_debug_infs` has found in a result."""
     try:
-        return search(program_of(handle), args, infs)
+        return hooks.nans().search(program_of(handle), args, infs)
     except PullbackError:
         return None
 

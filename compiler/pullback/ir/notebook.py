@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import html
+import importlib
 import re
 import secrets
 from collections.abc import Sequence
-
-from pullback.ir.lexer import coloured_ir
 
 MOST_ROWS = 200
 """Limits the rows of a module that are shown: notebooks keep what they show."""
@@ -80,9 +79,10 @@ def _linked(
     rows: Sequence[str], starts: dict[str, int], prefix: str
 ) -> tuple[list[str], dict[str, str]]:
     """Return rows as HTML with links, and the anchor of the first row that uses each function."""
+    lexer = importlib.import_module("pullback.ir.lexer")  # slow to import, for notebooks alone
     users: dict[str, str] = {}
     shown = []
-    for i, row in enumerate(coloured_ir("\n".join(rows))):
+    for i, row in enumerate(lexer.coloured_ir("\n".join(rows))):
         for span, symbol in set(_SYMBOL.findall(row)):
             name = html.unescape(symbol)
             if starts.get(name, i) != i:  # a function, and not in its own first row

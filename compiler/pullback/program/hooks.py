@@ -1,20 +1,21 @@
-"""What programs ask of the layers above them, which make programs themselves.
-
-`pullback.files` names itself here when it is imported, as `import pullback` does.
-"""
+"""What programs ask of the layers that stand on them, imported when it is first asked."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
-
-_FILES: list[Any] = []
-
-
-def set_files(files: Any) -> None:
-    """Name the module that saves, exports and reads programs."""
-    _FILES[:] = [files]
 
 
 def files() -> Any:
     """Return the module with `save`, `to_exported` and `of_module`."""
-    return _FILES[0]
+    return importlib.import_module("pullback.files")
+
+
+def as_jax() -> Any:
+    """Return the module with `as_jax`."""
+    return importlib.import_module("pullback.program.as_jax.function")
+
+
+def nans() -> Any:
+    """Return the module with `search`, for the op that makes a NaN."""
+    return importlib.import_module("pullback.program.nans.search")

@@ -26,7 +26,6 @@ from pullback.program import (
     static_parts,
 )
 from pullback.program.argument_leaves import Positions, one_of
-from pullback.program.as_jax.function import as_jax
 from pullback.program.memory_budget import Memory
 from pullback.program.record import Record, positions_by_argument
 from pullback_runtime import _backend, _trees
@@ -237,7 +236,7 @@ class Program(Record):
         Raises:
           NoJaxCounterpartError: JAX has no primitive for an op, or not for what the op says.
         """
-        return as_jax(self)
+        return hooks.as_jax().as_jax(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program; JAX's transformations of a call derive new programs in the IR."""

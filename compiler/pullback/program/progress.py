@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
+if TYPE_CHECKING:  # a program without a terminal does not need them
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
 
 QUIET = 2.0
 """Seconds after which something is shown."""
@@ -28,20 +29,25 @@ class Progress:
     _shown: ClassVar[Progress | None] = None
 
     def __init__(self, console: Console | None = None, after: float = QUIET) -> None:
-        self._console = console or Console(stderr=True)
+        self._console = console
         self._after = after
         self._outer: Progress | None = None
-        self._spinner = Spinner("dots")
+        self._spinner: Spinner | None = None
         self._live: Live | None = None
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> Self:
         self._outer = Progress._shown
-        if self._outer is None and self._console.is_terminal:
+        console = None if self._outer is not None else self._console or _terminal()
+        if console is not None and console.is_terminal:
+            from rich.live import Live
+            from rich.spinner import Spinner
+
             Progress._shown = self
+            self._spinner = Spinner("dots")
             self._live = Live(
                 self._spinner,
-                console=self._console,
+                console=console,
                 refresh_per_second=10,
                 transient=True,
                 redirect_stdout=sys.stdout.isatty(),  # else it would go to the console
@@ -67,5 +73,13 @@ class Progress:
         """Show what is being done, and how much of it if that is known."""
         if self._outer is not None:
             self._outer.show(text, done, total)
-        elif self._live is not None:
+        elif self._spinner is not None:
             self._spinner.update(text=text if total is None else f"{text} ({done} of {total})")
+
+
+def _terminal() -> Console | None:
+    if not sys.stderr.isatty():
+        return None
+    from rich.console import Console
+
+    return Console(stderr=True)

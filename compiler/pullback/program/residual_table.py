@@ -10,9 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 
 from pullback.ir import notebook
 
@@ -135,6 +133,9 @@ def _size(residual: Residual) -> str:
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
+    from rich.console import Console  # slow to import, and most programs print no table
+    from rich.table import Table
+
     table = Table(*columns, title=title, title_justify="left", title_style="", box=None)
     table.columns[0].justify = "right"
     for row in rows:

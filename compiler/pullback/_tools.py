@@ -1,0 +1,20 @@
+"""The public names that a derivative does not need: imported when one of them is first used."""
+
+from __future__ import annotations
+
+from pullback import testing as testing
+from pullback.api.find_nan import find_nan as find_nan
+from pullback.files import (
+    from_exported as from_exported,
+    load as load,
+    save_all as save_all,
+)
+from pullback.files.errors import (
+    ArtifactError as ArtifactError,
+    NotPortableError as NotPortableError,
+)
+from pullback.program.nans.report import (
+    NanOperand as NanOperand,
+    NanPlace as NanPlace,
+    NanReport as NanReport,
+)
