@@ -24,6 +24,9 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones have 
     FAST_COMPILATION.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(FAST_COMPILATION))
 
+# With JAX_COMPILATION_CACHE_DIR set, all that is compiled is kept for the next run: see Makefile.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
 # Folders whose tests say how JAX traces, lowers and differentiates: `--thin` leaves them whole.
 ABOUT_JAX = [Path(__file__).parent / folder for folder in ("conformance", "frontend")]
 
