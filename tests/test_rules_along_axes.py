@@ -92,8 +92,7 @@ def with_rule_of_product(with_rule: Any) -> Any:
 def test_rules_whose_batch_lies_along_another_axis(with_rule: Any, axis: int, count: int) -> None:
     """JAX takes the axes of the function for those of the rule, where it traces a call.
 
-    The rule is of another function, so that its result shows, too. Of a square array, nobody can
-    tell which of its axes is the batch.
+    The rule is of another function, so that its result shows, too.
     """
     f = with_rule_of_product(with_rule)
     x = np.random.default_rng(0).standard_normal((count, 3) if axis == 0 else (3, count))
@@ -103,17 +102,126 @@ def test_rules_whose_batch_lies_along_another_axis(with_rule: Any, axis: int, co
         return lambda x: jnp.sum(vmap(f, axis, axis)(x) ** 2 * w)
 
     expected = jax.value_and_grad(of(jax.vmap))(x)
-    for vmap in (jax.vmap, pb.vmap) if count == 2 else (pb.vmap,):
+    for vmap in (jax.vmap, pb.vmap):
         for found in (pb.value_and_grad(of(vmap))(x), jax.jit(pb.value_and_grad(of(vmap)))(x)):
             jax.tree.map(np.testing.assert_allclose, found, expected)
-    if count == 3:
-        for derived in (pb.grad(of(jax.vmap)), pb.grad(jax.jit(of(jax.vmap)))):
-            with pytest.raises(RuleResultError) as raised:
-                derived(x)
-            words = str(raised.value)
-            assert "jax.vmap has batched `function` and its rule apart" in words
-            assert "axis of the result float64[3,3]" in words
-            assert "where: tests/test_rules_along_axes.py:" in words
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
+def test_an_axis_of_the_batch_that_has_a_name(with_rule: Any) -> None:
+    """An `all_gather` makes the batch another axis of each item, so it may be two of the array."""
+    f = with_rule_of_product(with_rule)
+    named = lambda x: jnp.sum(jax.vmap(f, axis_name="items")(x) ** 2)  # noqa: E731
+    for derived in (pb.grad(named), pb.grad(jax.jit(named))):
+        with pytest.raises(RuleResultError) as raised:
+            derived(np.ones((3, 3)))
+        words = str(raised.value)
+        assert "jax.vmap has batched `function` and its rule apart" in words
+        assert "axis of the result float64[3,3] is the batch cannot be told" in words
+        assert "where: tests/test_rules_along_axes.py:" in words
+        assert "leave out `axis_name`" in words
+
+
+WEIGHTS = np.random.default_rng(3).standard_normal((3, 3))
+
+OF_VECTORS: dict[str, Callable[[Any], Any]] = {
+    "product": lambda x: x @ WEIGHTS,
+    "softmax": lambda x: jax.nn.softmax(x),
+    "norm": lambda x: x / jnp.linalg.norm(x),
+    "cumsum": lambda x: jnp.cumsum(x),
+    "scan": lambda x: jax.lax.scan(lambda c, a: (c + a, c * a), 0.0, x)[1],
+    "while": lambda x: jax.lax.while_loop(lambda y: y[0] < 4, lambda y: 2 * y + x**2 + 1, x),
+    "cond": lambda x: jax.lax.cond(x[0] > 0, jnp.sin, lambda x: WEIGHTS @ x, x),
+    "gather": lambda x: x[jnp.array([2, 0, 1])] + x[jnp.argmax(x)],
+    "scatter": lambda x: x.at[jnp.array([0, 2])].add(x[:2]),
+    "sort": lambda x: jnp.sort(x),
+    "concatenate": lambda x: jnp.concatenate([x[1:], jnp.zeros(1)]),
+    "solve": lambda x: jnp.linalg.solve(WEIGHTS, x),
+    "outer": lambda x: jnp.outer(x[:2], x).reshape(3, 2).sum(1),
+    "convolution": lambda x: jnp.convolve(x, x, "same"),
+}
+
+
+def with_other_value(with_rule: Any, function: Callable[[Any], Any]) -> Any:
+    """Its rule is of another function, whose batch lies behind."""
+    ruled, slope = with_rule(function), 2 * WEIGHTS
+    if with_rule is jax.custom_jvp:
+        ruled.defjvp(lambda xs, ts: (WEIGHTS @ xs[0], slope @ ts[0]))
+    else:
+        ruled.defvjp(lambda x: (WEIGHTS @ x, None), lambda _, ct: (ct @ slope,))
+    return ruled
+
+
+def check_gradient(mapped: Any, by_item: Any, shape: tuple[int, ...], results: Any = None) -> None:
+    """Compare with JAX's gradient of the items one by one."""
+    x = np.random.default_rng(0).standard_normal(shape)
+    w = np.random.default_rng(1).standard_normal(results or shape)
+    found = pb.grad(lambda x: jnp.sum(mapped(x) ** 2 * w))(x)
+    expected = jax.grad(lambda x: jnp.sum(by_item(x) ** 2 * w))(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def by_item(f: Callable[[Any], Any], given: int, wanted: int) -> Callable[[Any], Any]:
+    return lambda x: jnp.stack([f(item) for item in jnp.moveaxis(x, given, 0)], wanted)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("name", OF_VECTORS)
+@pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
+def test_as_many_items_as_each_has_elements(with_rule: Any, name: str) -> None:
+    f = with_other_value(with_rule, OF_VECTORS[name])
+    for axes in ((0, 0), (1, 0)):
+        check_gradient(jax.vmap(f, *axes), by_item(f, *axes), (3, 3))
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("around", [name for name in AROUND if name != "nothing"])
+@pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
+def test_as_many_items_inside_of_another_operation(with_rule: Any, around: str) -> None:
+    f = with_other_value(with_rule, OF_VECTORS["scan"])
+    of_item = lambda x: AROUND[around](f, x)  # noqa: E731
+    check_gradient(jax.vmap(of_item, 1, 0), by_item(of_item, 1, 0), (3, 3))
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("axes", [(0, 1, 0, 2), (1, 0, 2, 0), (1, 1, 1, 1)])
+@pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
+def test_two_batches_of_as_many_items(with_rule: Any, axes: tuple[int, ...]) -> None:
+    f = with_other_value(with_rule, OF_VECTORS["scan"])
+    mapped = jax.vmap(jax.vmap(f, *axes[:2]), *axes[2:])
+    check_gradient(mapped, by_item(by_item(f, *axes[:2]), *axes[2:]), (3, 3, 3))
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("shape", [(1,), (1, 3), (3, 1)])
+@pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
+def test_a_batch_of_one_item(with_rule: Any, shape: tuple[int, ...]) -> None:
+    f = with_rule(lambda x: jax.lax.fori_loop(0, 2, lambda _, y: jnp.sin(y) + x, 0.0 * x))
+    if with_rule is jax.custom_jvp:
+        f.defjvp(lambda xs, ts: (3 * jnp.flip(xs[0].T).T, 2 * ts[0]))
+    else:
+        f.defvjp(lambda x: (3 * jnp.flip(x.T).T, None), lambda _, ct: (2 * ct,))
+    for given, wanted in itertools.product(range(len(shape) + 1), repeat=2):
+        x, y = (list(np.insert(shape, place, 1)) for place in (given, wanted))
+        check_gradient(jax.vmap(f, given, wanted), by_item(f, given, wanted), x, y)
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_function_that_closes_over_another_mapped_value() -> None:
+    def of_both(x, scale):
+        f = jax.custom_vjp(lambda x: jnp.cumsum(x) * scale)
+        f.defvjp(lambda x: (WEIGHTS @ x, None), lambda _, ct: (2 * ct @ WEIGHTS,))
+        return f(x)
+
+    scales = jnp.asarray(WEIGHTS)
+    for axis in (0, 1):
+        rows = jnp.moveaxis(scales, axis, 0)
+        check_gradient(
+            lambda x: jax.vmap(of_both, (0, axis), 1)(x, scales),  # noqa: B023
+            lambda x: jnp.stack([of_both(*each) for each in zip(x, rows, strict=True)], 1),  # noqa: B023
+            (3, 3),
+        )
 
 
 @pytest.mark.usefixtures("float64")
@@ -156,8 +264,7 @@ def test_a_value_that_is_computed_otherwise_may_lie_otherwise() -> None:
     for one, other in itertools.permutations(functions, 2):
         f = jax.custom_jvp(lambda x: one(x) + 1.0)  # noqa: B023
         f.defjvp(lambda xs, ts: (other(xs[0]), ts[0]))  # noqa: B023
-        with pytest.raises(RuleResultError, match="cannot be told"):
-            pb.grad(lambda x: jnp.sum(jax.vmap(f)(x)))(np.ones((3, 3)))  # noqa: B023
+        check_gradient(jax.vmap(f), by_item(f, 0, 0), (3, 3))
 
 
 def halved(x):

@@ -398,6 +398,24 @@ DRIVERS = (
         ("tests/test_rules_along_axes.py",),
     ),
     Mutant(
+        "_jax/batch_axes.py",
+        "order[order.index(place) :]",
+        "order[place:]",
+        ("tests/frontend/test_batch_axes.py",),
+    ),
+    Mutant(
+        "_jax/batch_axes.py",
+        "frozenset.intersection(*known)",
+        "known[0]",
+        ("tests/test_rules_along_axes.py",),
+    ),
+    Mutant(
+        "frontend/rules/batched_rules.py",
+        "if all(known is None or place in known for place, known in pairs):",
+        "if True:",
+        ("tests/test_rules_along_axes.py",),
+    ),
+    Mutant(
         "frontend/rules/trace_rule.py",
         "cts = {i: axes[i].to_rule(ct) for i, ct in cts.items()}",
         "pass",

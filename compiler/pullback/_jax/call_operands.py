@@ -132,7 +132,7 @@ def _entered(
     if name == "scan":
         body = params["jaxpr"]
         lifted = len(lifted_arguments(equation, "jaxpr", body))
-        carried = lifted + len(_carries(equation))
+        carried = lifted + len(carries(equation))
         place = -1 if params["reverse"] else 0
         items = [each[place] for each in operands[carried:]] if params["length"] else None
         if items is not None:
@@ -153,7 +153,7 @@ def _entered(
             yield bodies[0], operands, moves
 
 
-def _carries(scan: Any) -> Sequence[Any]:
+def carries(scan: Any) -> Sequence[Any]:
     """Return the results of a scan that are its carry."""
     params = scan.params
     if "num_carry" in params:

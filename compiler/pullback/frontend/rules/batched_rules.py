@@ -4,8 +4,9 @@
 along other axes than the function does. A traced call keeps the axes of its function only, and JAX
 then takes what a rule gives for something that lies along these: its derivatives under `jax.jit`
 are those of a transpose (docs/known_jax_faults.md). Here, results of rules are moved to the axes of
-their function. These are known where the shapes leave one possibility, or where the rule computes
-the value as its function does; anything else is an error.
+their function. These are known where the shapes leave one possibility, where the rule computes the
+value as its function does, or by what the function's equations do to the axes of its arguments;
+anything else is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from pullback._jax import jaxprs, tracing, user_rules
+from pullback._jax import batch_axes, jaxprs, tracing, user_rules
 from pullback.errors import RuleResultError
 from pullback.frontend.rules.result_layouts import same_layouts
 from pullback.ir import locations
@@ -71,15 +72,48 @@ def axes_of_results(rule: KeptCall, values: Any) -> list[Axes] | None:
     if any(len(each) != 1 for each in found):
         function = jaxprs.called_function(rule.call.eqns[0])
         same = same_layouts(function, values, rule.closed_over)
+        possible = [_possible_axes(function, b, batches[:k]) for k, b in enumerate(batches)]
         for i, each in enumerate(found):
             if same[i]:
                 found[i] = [Axes(places[i], places[i], sizes)]
             elif len(each) > 1:
-                raise _cannot_tell(rule, results[i])
+                found[i] = _distinct(each, [of[i] for of in possible], results[i].shape)
+                if len(found[i]) != 1:
+                    raise _cannot_tell(rule, results[i])
     if any(not each for each in found):  # whatever the axes, the shapes misfit
         return None
     axes = [each[0] for each in found]
     return None if all(each.of_rule == each.of_function for each in axes) else axes
+
+
+def _possible_axes(
+    function: Any, batch: user_rules.BatchOfRule, outer: Sequence[user_rules.BatchOfRule]
+) -> batch_axes.Found:
+    """Return where each result of a call's function may have one of its batches."""
+    size = batch.size
+    if batch.name is not None or not isinstance(size, int) or size < 2:
+        return [None] * len(function.out_avals)
+    count = len(batch.in_axes)
+    axes = [[each.in_axes[i - count] for each in (*outer, batch)] for i in range(count)]
+    return batch_axes.axes_of_results(function, [_places(each)[-1] for each in axes], size)
+
+
+def _distinct(
+    candidates: Sequence[Axes], possible: Sequence[batch_axes.Places | None], shape: Sequence[int]
+) -> list[Axes]:
+    """Return the candidates that are possible; of those that give the same array, one."""
+    found = {}
+    for each in candidates:
+        pairs = zip(each.of_function, possible, strict=True)
+        if all(known is None or place in known for place, known in pairs):
+            place_and_size = zip(each.of_function, each.sizes, strict=True)
+            order = [
+                place if place is None else sum(n != 1 for n in shape[:place])
+                for place, size in place_and_size
+                if size != 1
+            ]
+            found[tuple(order)] = each
+    return list(found.values())
 
 
 def _places(axes: Sequence[int | None]) -> tuple[int | None, ...]:
@@ -229,6 +263,7 @@ def _cannot_tell(rule: KeptCall, aval: Any) -> RuleResultError:
         f"jax.vmap has batched `{rule.key}` and its rule apart, and which axis of the result "
         f"{argument_leaves.spell(aval)} is the batch cannot be told: several have as many items",
         where=rule.places,
-        do="let the rule compute the value as its function does, `y = f(x)`; or batch the whole "
-        "function instead, with pb.vmap(f) or pb.trace(f)(…).vmap()",
+        do="let the rule compute the value as its function does, `y = f(x)`; leave out `axis_name` "
+        "of jax.vmap if nothing names it; or batch the whole function instead, with pb.vmap(f) or "
+        "pb.trace(f)(…).vmap()",
     )
