@@ -964,14 +964,39 @@ def test_a_shared_result_without_a_cotangent_is_not_refused(around: Callable[...
     np.testing.assert_allclose(jax.grad(pb.jit(loss_of_steps))(ys), found[0], rtol=1e-6)
 
 
-def test_a_shared_result_with_a_cotangent_is_refused_still() -> None:
+@pytest.mark.parametrize("around", [lambda f: f, jax.jit, jax.checkpoint])
+def test_forward_mode_and_a_file_of_such_a_result(
+    around: Callable[..., Any], tmp_path: Path
+) -> None:
+    ys, t = np.arange(3, dtype=np.float32), np.float32(2)
+    program = pb.trace(around(loss_of_steps))(ys, t)
+    program.save(tmp_path / "f.mlirbc")
+    grads = 2 * ys * t**2, 3 * np.sum(2 * ys**2 * t)
+    for each in (program, pb.load(tmp_path / "f.mlirbc")):
+        for one, expected in zip(each.grad((0, 1))(ys, t), grads, strict=True):
+            np.testing.assert_allclose(one, expected, rtol=1e-6)
+        np.testing.assert_allclose(each.grad(1)(ys, t), grads[1], rtol=1e-6)
+        _, tangent = each.jvp()(ys, t, ys, t)
+        np.testing.assert_allclose(tangent, grads[0] @ ys + grads[1] * t, rtol=1e-6)
+        np.testing.assert_allclose(pb.hessian(each)(ys, t), 2 * t**2 * np.eye(3), rtol=1e-6)
+    _, tangent = pb.jvp(around(loss_of_steps), (ys,), (ys,))
+    np.testing.assert_allclose(tangent, grads[0] @ ys, rtol=1e-6)
+
+
+def test_a_shared_result_with_a_cotangent_is_refused_still(tmp_path: Path) -> None:
     def loss(ys):
         states, time = jax.vmap(lambda y: stepped(y, 2.0), out_axes=(0, None))(ys)
         return jnp.sum(states) + time
 
-    with pytest.raises(pb.RuleResultError, match="result 1 of `stepped` is the same") as error:
-        pb.grad(loss)(np.arange(3, dtype=np.float32))
-    assert "test_batches.py" in error.value.where
+    ys = np.arange(3, dtype=np.float32)
+    for derive in (
+        lambda: pb.grad(loss)(ys),
+        lambda: pb.jvp(loss, (ys,), (ys,)),
+        lambda: pb.trace(loss)(ys).save(tmp_path / "f.mlirbc"),
+    ):
+        with pytest.raises(RuleResultError, match="result 1 of `stepped` is the same") as error:
+            derive()
+        assert "test_batches.py" in error.value.where
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.0])

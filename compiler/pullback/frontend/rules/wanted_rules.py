@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pullback._jax import derivatives, ir
 from pullback.autodiff.reachable_calls import order_of
 from pullback.autodiff.specialized import kinds_in
-from pullback.errors import LeakedValueError, MissingRuleError, PullbackError
+from pullback.errors import LeakedValueError, MissingRuleError, PullbackError, RuleResultError
 from pullback.ir import locations
 from pullback.ir.masks import Asked, jointly, mask_of, parted, singles
 from pullback.ir.modules import clone
-from pullback.ir.ops import REFUSED, RuleName
+from pullback.ir.ops import REFUSED, SEES_ZEROS, RuleName
 from pullback.ir.symbols import Symbols, functions
 from pullback.passes.base import Pass
 from pullback.passes.jvp import JVP
@@ -146,9 +146,19 @@ class CallRules:
     def _pairs(self, found: Found, rule: KeptCall, wanted: Wanted) -> None:
         """Add fwd and bwd for all operands; if they refuse, for those that are perturbed.
 
-        If they refuse these, add them for those among them that they accept.
+        If they refuse these, add them for those among them that they accept. Where a result may
+        have no cotangent, add them for what derivatives ask for, as of a rule that sees zeros.
         """
-        if self._pair(found, rule, Asked(rule.own_mask)):
+        try:
+            all_operands = self._pair(found, rule, Asked(rule.own_mask))
+        except RuleResultError:
+            for each in self._recorded(rule, "vjp"):
+                self._pair(found, rule, each)
+            if not rules_in(found):
+                raise
+            found[SEES_ZEROS] = 1  # no other set may use them
+            return
+        if all_operands:
             self._add_for_other_sets(found, rule, "vjp")
             return
         if not rule.knows_operands_apart:
@@ -307,10 +317,11 @@ class _Asked:
                 each.run(copy, self)
 
     def _note(self, key: str, kind: str, asked: Asked) -> None:
-        if not self._table[key].sees_zeros or "0" not in asked.results:
+        if "0" not in asked.results:
             asked = asked._replace(results="")
         if asked.types:
-            self.typed[key, kind, asked] = None
+            results = asked.results if self._table[key].sees_zeros else ""
+            self.typed[key, kind, asked._replace(results=results)] = None
         if kind != "transpose":
             self.masks.setdefault(key, {})[kind, asked._replace(types=())] = None
 
@@ -376,7 +387,7 @@ def _pair_names(asked: Asked) -> tuple[str, str]:
 
 
 def rules_in(found: Found) -> set[str]:
-    return found.keys() - {REFUSED}
+    return found.keys() - {REFUSED, SEES_ZEROS}
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ from pullback.errors import (
     LeakedValueError,
     MissingRuleError,
     NotLinearError,
+    RuleResultError,
 )
 from pullback.ir import build, ops
 from pullback.ir.build import Value, add, inexact
@@ -431,7 +432,7 @@ def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Ref
     if _has_jvp_rule(op):
         return None
     try:
-        fwd, bwd, mask = vjp_rule(op)
+        fwd, bwd, mask = _rule_for_used_results(op)
     except Exception as error:  # the user's rule may raise anything
         return Refused(error)
     covered = in_mask(op, mask)
@@ -445,6 +446,17 @@ def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Ref
     except (NotLinearError, MissingRuleError) as error:
         return Refused(error)
     return TransposedPullback(fwd, len(op.results), forward, bwd, takes, gives)
+
+
+def _rule_for_used_results(op: Op) -> tuple[str, str, str]:
+    """Return what `vjp_rule` does for all results, or where there is none, for those with uses."""
+    unused = mask_of(not list(op.results[i].uses) for i in inexact_results(op))
+    try:
+        return vjp_rule(op)
+    except (MissingRuleError, RuleResultError):
+        if "1" not in unused or "0" not in unused:
+            raise
+        return vjp_rule(op, unused)
 
 
 def _residuals(op: Op, fwd: str) -> int:

@@ -39,7 +39,7 @@ def holds_exact_rules(view: Any) -> bool:
 
 
 def missing_exact_rule(view: Any, kind: str, asked: Asked) -> MissingRuleError:
-    """Return the error of a call whose rules in the file see zeros and are for other operands."""
+    """Return the error of a call whose rules in the file are for exactly other operands."""
     operands = [str(i) for i, m in enumerate(asked.operands) if m == "1"]
     which = f"tangents of inexact operands {', '.join(operands)} alone"
     if "0" in asked.results:
@@ -47,7 +47,8 @@ def missing_exact_rule(view: Any, kind: str, asked: Asked) -> MissingRuleError:
         which = f"{which}, and cotangents of results {', '.join(results) or 'none'}"
     return MissingRuleError(
         f"the file has no {kind} rule of `{view.decomposition}` for {which}; the rule sees "
-        "which are zero (symbolic_zeros), so that another one may say something else",
+        "which are zero (symbolic_zeros), or is for no result that all items of a jax.vmap share: "
+        "another one may say something else",
         where=user_line(view.op.location),
         do="save the derivative instead of the function, where it is traced: "
         "program.grad(…).save(…)",
