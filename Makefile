@@ -95,7 +95,7 @@ lit: setup
 	$(RUN) lit --verbose -j $(JOBS) --num-shards=$(THIN) --run-shard=1 lit_tests
 
 # One or more of each area, where these take no time: a minute. That is no reason to skip the rest.
-QUICK := $(addprefix tests/,test_layering.py test_public_api.py ir frontend/test_link.py \
+QUICK := $(addprefix tests/,project/test_layering.py project/test_public_api.py ir frontend/test_link.py \
 	frontend/test_trace.py passes/test_pipelines.py passes/test_captured.py rules/test_rules.py \
 	files/test_golden.py files/test_blobs.py runtime/test_callable.py tools/test_opt.py \
 	api/test_grad.py api/test_maps.py)
@@ -291,7 +291,7 @@ jax-tests: setup
 # docs/next_jax.md. PARTS chooses.
 NEXT ?= .venv-next
 JAX ?=
-PARTS ?= tests/test_reads.py tests/test_signatures.py tests/frontend/test_native.py tests/rules \
+PARTS ?= tests/project/test_reads.py tests/project/test_signatures.py tests/frontend/test_native.py tests/rules \
 	tests/conformance tests/frontend tests/api tests
 next-jax:
 	@test -n "$(JAX)" || { echo "set JAX to a version of it, or the path of a wheel" >&2; exit 1; }
@@ -323,7 +323,7 @@ tpu:
 gpu: setup
 	$(RUN) JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=highest \
 	  XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -n $(JOBS) \
-	  tests/test_gpu.py tests/files/test_linear_algebra.py::test_derivatives
+	  tests/devices/test_gpu.py tests/files/test_linear_algebra.py::test_derivatives
 
 clean:
 	rm -rf .venv .venv-* build dist out

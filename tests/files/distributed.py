@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests import mesh_table
+from tests.devices import mesh_table
 
 DEVICES = 8
 RULE_FACTOR = 3.0

@@ -55,13 +55,13 @@ FORMULAS = (
         ELEMENTWISE,
         "if not _has_room(op.result_type):",
         "if False:",
-        ("tests/test_choices.py::test_a_small_divisor_of_zero_in_half_precision",),
+        ("tests/autodiff/test_choices.py::test_a_small_divisor_of_zero_in_half_precision",),
     ),
     Mutant(
         ELEMENTWISE,
         "return ct.through(_quotient_vjp(op, [ct.ct]))",
         "ct = ct.ct",
-        ("tests/test_choices.py::test_what_is_not_taken_has_no_derivative[repeated divisor]",),
+        ("tests/autodiff/test_choices.py",),
     ),
     Mutant(
         ELEMENTWISE,
@@ -319,31 +319,31 @@ DRIVERS = (
         "autodiff/pending.py",
         "for predicate, taken in reversed(self.masks[count:]):",
         "for predicate, taken in self.masks[:0]:",
-        ("tests/test_choices.py",),
+        ("tests/autodiff/test_choices.py",),
     ),
     Mutant(
         "autodiff/pending.py",
         "if shared := len(",
         "if shared := 0 * len(",
-        ("tests/test_choices.py",),
+        ("tests/autodiff/test_choices.py",),
     ),
     Mutant(
         "autodiff/reverse.py",
         "masked, ct = ct, ct.ct",
         "ct = ct.emit()",
-        ("tests/test_choices.py",),
+        ("tests/autodiff/test_choices.py",),
     ),
     Mutant(
         "autodiff/reverse.py",
         "if not self.linear and (left_out or",
         "if False and (left_out or",
-        ("tests/test_user_rules.py",),
+        ("tests/autodiff/test_user_rules.py",),
     ),
     Mutant(
         "autodiff/cotangent_reach.py",
         "results if is_custom_vjp(op.operation) else absent",
         "results",
-        ("tests/test_user_rules.py",),
+        ("tests/autodiff/test_user_rules.py",),
     ),
     Mutant(
         "files/jax_export/compare_ops.py",
@@ -395,7 +395,7 @@ DRIVERS = (
         "frontend/rules/batched_rules.py",
         "elif len(each) > 1:",
         "elif False:",
-        ("tests/test_rules_along_axes.py",),
+        ("tests/frontend/test_rules_along_axes.py",),
     ),
     Mutant(
         "_jax/batch_axes.py",
@@ -407,19 +407,19 @@ DRIVERS = (
         "_jax/batch_axes.py",
         "frozenset.intersection(*known)",
         "known[0]",
-        ("tests/test_rules_along_axes.py",),
+        ("tests/frontend/test_rules_along_axes.py",),
     ),
     Mutant(
         "frontend/rules/batched_rules.py",
         "if all(known is None or place in known for place, known in pairs):",
         "if True:",
-        ("tests/test_rules_along_axes.py",),
+        ("tests/frontend/test_rules_along_axes.py",),
     ),
     Mutant(
         "frontend/rules/trace_rule.py",
         "cts = {i: axes[i].to_rule(ct) for i, ct in cts.items()}",
         "pass",
-        ("tests/test_rules_along_axes.py",),
+        ("tests/frontend/test_rules_along_axes.py",),
     ),
     Mutant(
         "frontend/rules/batched_rules.py",
@@ -437,7 +437,7 @@ DRIVERS = (
         "frontend/rules/result_layouts.py",
         "key = equation.primitive, tuple(operands), shapes, params",
         "key = tuple(operands), shapes",
-        ("tests/test_rules_along_axes.py",),
+        ("tests/frontend/test_rules_along_axes.py",),
     ),
     Mutant(
         "program/derivation.py",
@@ -593,13 +593,13 @@ DRIVERS = (
         "autodiff/zeros.py",
         "holds(v, {}) and not is_nan(v, functions)",
         "holds(v, {})",
-        ("tests/test_user_rules.py",),
+        ("tests/autodiff/test_user_rules.py",),
     ),
     Mutant(
         "autodiff/zeros.py",
         "if not build.inexact(v.type):  # NaN",
         "if False:  # NaN",
-        ("tests/test_user_rules.py",),
+        ("tests/autodiff/test_user_rules.py",),
     ),
     Mutant(
         "frontend/rules/wanted_rules.py",
@@ -635,7 +635,7 @@ DRIVERS = (
         "rules/loops/invariants.py",
         "any(self._does_vary[x] for x in inputs)",
         "all(self._does_vary[x] for x in inputs)",
-        ("tests/test_memory.py", "tests/rules/test_rules_inside_loops.py"),
+        ("tests/program/test_memory.py", "tests/rules/test_rules_inside_loops.py"),
     ),
     Mutant(
         "autodiff/residuals.py",
@@ -665,19 +665,19 @@ DRIVERS = (
         "passes/as_run.py",
         "has_order(module) or any(map(is_unknown, ops.walk_calls(module)))",
         "has_order(module)",
-        ("tests/test_user_rules.py",),
+        ("tests/autodiff/test_user_rules.py",),
     ),
     Mutant(
         "rules/calls/linear_call.py",
         "        return [Refused(missing_map(view))] * len(op.results)",
         "        pass",
-        ("tests/test_user_rules.py",),
+        ("tests/autodiff/test_user_rules.py",),
     ),
     Mutant(
         "autodiff/residuals.py",
         "and not len(operation.attributes)",
         "",
-        ("tests/passes", "tests/test_memory.py"),
+        ("tests/passes", "tests/program/test_memory.py"),
     ),
     Mutant(
         "files/vhlo_gaps.py",
@@ -695,13 +695,13 @@ DRIVERS = (
         "_jax/user_rules.py",
         "known = {id(operands[i]): value for i, value in literals.items()}",
         "known = {}",
-        ("tests/test_user_rules.py",),
+        ("tests/autodiff/test_user_rules.py",),
     ),
     Mutant(
         "frontend/rules/call_table.py",
         "return types, function, primal, _literals(equation)",
         "return types, function, primal",
-        ("tests/test_user_rules.py",),
+        ("tests/autodiff/test_user_rules.py",),
     ),
     Mutant(
         "files/refusals.py",
@@ -864,7 +864,7 @@ DRIVERS = (
         "if some_refused and (refused := _refused(given)):",
         "if False:",
         (
-            "tests/test_user_rules.py::"
+            "tests/autodiff/test_user_rules.py::"
             "test_a_bwd_that_is_not_linear_is_no_error_where_its_derivative_is_stopped",
         ),
     ),
@@ -1049,25 +1049,31 @@ DRIVERS = (
         "autodiff/pending.py",
         "        if known.__class__ is Total:\n",
         "        if False:\n",
-        ("tests/test_wide_cotangents.py::test_they_are_handed_on_where_a_rule_makes_them[scan]",),
+        (
+            "tests/autodiff/test_wide_cotangents.py::test_they_are_handed_on_where_a_rule_makes_them[scan]",
+        ),
     ),
     Mutant(
         "frontend/rules/stage_all.py",
         "while self.table.hands_on and self._stage_for_types():",
         "while False and self._stage_for_types():",
-        ("tests/test_wide_cotangents.py::test_a_file_has_the_rules_for_their_types[layers]",),
+        (
+            "tests/autodiff/test_wide_cotangents.py::test_a_file_has_the_rules_for_their_types[layers]",
+        ),
     ),
     Mutant(
         "frontend/rules/wanted_rules.py",
         "for chosen in (None, *((i,) for i in outs if len(outs) > 1)):",
         "for chosen in (None,):",
-        ("tests/test_wide_cotangents.py::test_a_file_has_the_rules_for_each_result_alone",),
+        (
+            "tests/autodiff/test_wide_cotangents.py::test_a_file_has_the_rules_for_each_result_alone",
+        ),
     ),
     Mutant(
         "rules/calls/checkpoint_policy.py",
         "            _return_marked(diff, operation)\n",
         "            pass\n",
-        ("tests/test_memory.py::test_a_policy_reaches_into_branches_and_loops_that_count",),
+        ("tests/program/test_memory.py::test_a_policy_reaches_into_branches_and_loops_that_count",),
     ),
     Mutant(
         "rules/loops/unbounded.py",
@@ -1187,7 +1193,7 @@ BATCHES = (
     ),
 )
 
-VALUES_OF_RULES = "tests/test_rules_that_close_over.py"
+VALUES_OF_RULES = "tests/frontend/test_rules_that_close_over.py"
 
 AROUND = (
     Mutant(
@@ -1200,13 +1206,13 @@ AROUND = (
         "_jax/references.py",
         "return jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])",
         "return jaxpr",
-        ("tests/test_mutable_arrays.py::test_rules_stay_and_answer",),
+        ("tests/frontend/test_mutable_arrays.py::test_rules_stay_and_answer",),
     ),
     Mutant(
         "api/linear_maps.py",
         "place.addupdate(converted(ct, place.dtype))",
         "place[...] = ct",
-        ("tests/test_mutable_arrays.py",),
+        ("tests/frontend/test_mutable_arrays.py",),
     ),
     Mutant(
         "_jax/call_operands.py",
@@ -1224,37 +1230,43 @@ AROUND = (
         "frontend/rules/trace_rule.py",
         "[None if is_zero else next(given) for is_zero in zeros]",
         "[next(given, None) for _ in zeros]",
-        ("tests/test_user_rules.py::test_a_jvp_rule_may_say_that_a_result_has_no_tangent",),
+        (
+            "tests/autodiff/test_user_rules.py::test_a_jvp_rule_may_say_that_a_result_has_no_tangent",
+        ),
     ),
     Mutant(
         "_jax/user_rules.py",
         "[next(own) if i is None else operands[i] for i in forwarded]",
         "[next(own, operands[0]) for _ in forwarded]",
-        ("tests/test_user_rules.py::test_a_vjp_rule_runs_once_whatever_its_residuals_are",),
+        (
+            "tests/autodiff/test_user_rules.py::test_a_vjp_rule_runs_once_whatever_its_residuals_are",
+        ),
     ),
     Mutant(
         "_jax/user_rules.py",
         "found[places[id(v)]] for v in named]",
         "found[i] for i, v in enumerate(named)]",
-        ("tests/test_user_rules.py::test_a_vjp_rule_runs_once_whatever_its_residuals_are",),
+        (
+            "tests/autodiff/test_user_rules.py::test_a_vjp_rule_runs_once_whatever_its_residuals_are",
+        ),
     ),
     Mutant(
         "frontend/rules/trace_rule.py",
         " or len(chosen) < len(rule.call.in_avals):",
         ":",
-        ("tests/test_user_rules.py::test_a_jvp_rule_sees_which_tangents_are_zero",),
+        ("tests/autodiff/test_user_rules.py::test_a_jvp_rule_sees_which_tangents_are_zero",),
     ),
     Mutant(
         "frontend/rules/kept_call.py",
         "            self.call.eqns[0].ctx.manager,",
         "",
-        ("tests/test_explicit_meshes.py", "tests/test_settings_of_parts.py"),
+        ("tests/devices/test_explicit_meshes.py", "tests/frontend/test_settings_of_parts.py"),
     ),
     Mutant(
         "_jax/tracing.py",
         "wide if wide is not self and any(map(jaxprs.is_wide, types)) else self",
         "self",
-        ("tests/test_settings_of_parts.py",),
+        ("tests/frontend/test_settings_of_parts.py",),
     ),
     Mutant(
         "rules/calls/find_rule.py",
@@ -1272,7 +1284,7 @@ AROUND = (
         "frontend/rules/leaked_values.py",
         "array if is_same and is_array else None",
         "None",
-        ("tests/test_rules_that_close_over.py",),
+        ("tests/frontend/test_rules_that_close_over.py",),
     ),
     Mutant(
         "frontend/closures/reassigned.py",
@@ -1339,37 +1351,37 @@ LOOPS = (
         "rules/calls/checkpoint_policy.py",
         "    _replace(value, slot)",
         "    return",
-        ("tests/test_memory.py",),
+        ("tests/program/test_memory.py",),
     ),
     Mutant(
         "rules/custom_calls.py",
         "return _PLACEMENT if target == PLACEMENT else _ANNOTATION",
         "return _ANNOTATION",
-        ("tests/test_offload.py::test_moves_of_the_users",),
+        ("tests/devices/test_offload.py::test_moves_of_the_users",),
     ),
     Mutant(
         "_jax/lowering.py",
         "all_default_mem_kind=False,",
         "all_default_mem_kind=True,",
-        ("tests/test_offload.py::test_moves_of_the_users",),
+        ("tests/devices/test_offload.py::test_moves_of_the_users",),
     ),
     Mutant(
         "rules/calls/checkpoint_policy.py",
         "return [mark for mark in _marks(block) if _move(mark) is None]",
         "return [mark for mark in _marks(block) if memory_of(mark) is None]",
-        ("tests/test_offload.py",),
+        ("tests/devices/test_offload.py",),
     ),
     Mutant(
         "autodiff/functions.py",
         "    placements.note_results(diff.function(entry), diff.functions)\n",
         "",
-        ("tests/test_offload.py::test_halves_hand_on_what_is_on_the_host",),
+        ("tests/devices/test_offload.py::test_halves_hand_on_what_is_on_the_host",),
     ),
     Mutant(
         "autodiff/residuals.py",
         "needed = dict.fromkeys(map(self._current, self.placeholders))",
         "needed = self.placeholders",
-        ("tests/test_memory.py",),
+        ("tests/program/test_memory.py",),
     ),
 )
 
@@ -1378,25 +1390,25 @@ KERNELS = (
         "_jax/kernels.py",
         "return references.passing(equation)",
         "return equation",
-        ("tests/test_kernels.py",),
+        ("tests/frontend/test_kernels.py",),
     ),
     Mutant(
         "_jax/kernels.py",
         "if near is held:",
         "if True:",
-        ("tests/test_kernels.py",),
+        ("tests/frontend/test_kernels.py",),
     ),
     Mutant(
         "_jax/kernels.py",
         "    return value, tangents[1] * jnp.where(jnp.isnan(value), value, jnp.ones_like(value))",
         "    return value, tangents[1]",
-        ("tests/test_kernels.py",),
+        ("tests/frontend/test_kernels.py",),
     ),
     Mutant(
         "_jax/kernels.py",
         'if equation.primitive.name != "run_scoped" or equation.params["collective_axes"]:',
         "if True:",
-        ("tests/test_kernels.py",),
+        ("tests/frontend/test_kernels.py",),
     ),
 )
 
@@ -1405,37 +1417,37 @@ NANS = (
         "program/nans/links.py",
         "operands[0] if i == 1 else ~operands[0]",
         "operands[0]",
-        ("tests/test_find_nan.py",),
+        ("tests/program/test_find_nan.py",),
     ),
     Mutant(
         "program/nans/links.py",
         "lambda ends: np.broadcast_to(np.expand_dims(ends, dimensions), inner)",
         "lambda ends: np.full(inner, ends.max())",
-        ("tests/test_find_nan.py",),
+        ("tests/program/test_find_nan.py",),
     ),
     Mutant(
         "program/nans/links.py",
         "if (bad(runner.alone(op, operands)[result]) & ~explained).any():",
         "if False:",
-        ("tests/test_find_nan.py",),
+        ("tests/program/test_find_nan.py",),
     ),
     Mutant(
         "program/nans/walk.py",
         "return not is_written(op.operands[operand]) or is_written(op.results[0])",
         "return True",
-        ("tests/test_find_nan.py",),
+        ("tests/program/test_find_nan.py",),
     ),
     Mutant(
         "program/nans/walk.py",
         "born = np.where(link.forward(self._bad(operands[link.operand])), 0, born)",
         "born = np.where(self._bad(operands[link.operand]).any(), 0, born)",
-        ("tests/test_find_nan.py",),
+        ("tests/program/test_find_nan.py",),
     ),
     Mutant(
         "program/nans/search.py",
         "alone = [x and _only(x, end) for x in wanted]",
         "alone = wanted",
-        ("tests/test_find_nan.py",),
+        ("tests/program/test_find_nan.py",),
     ),
 )
 
@@ -1513,7 +1525,7 @@ VIEWS = (
     Mutant("tools/dump.py", "MOST_ELEMENTS if folder is None else None", "MOST_ELEMENTS", SHOWN),
 )
 
-PLUGINS = "tests/test_plugins.py::test_"
+PLUGINS = "tests/tools/test_plugins.py::test_"
 REDUCE = "tests/tools/test_reduce.py::test_"
 TOOLS = (
     Mutant(

@@ -25,7 +25,8 @@ from pullback.frontend import trace
 pytestmark = [
     pytest.mark.usefixtures("float64"),
     pytest.mark.skipif(
-        pullback_runtime.default_backend() != "cpu", reason="tests/test_gpu.py has what is so there"
+        pullback_runtime.default_backend() != "cpu",
+        reason="tests/devices/test_gpu.py has these",
     ),
 ]
 

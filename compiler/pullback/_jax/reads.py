@@ -1,7 +1,8 @@
 """All that pullback reads of JAX beyond its public names, and what for.
 
-`tests/test_reads.py` compares these tables with the sources of the gates, both ways, and looks up
-the names in the installed JAX: with a new JAX it says first what is gone (docs/next_jax.md).
+`tests/project/test_reads.py` compares these tables with the sources of the gates, both ways, and
+looks up the names in the installed JAX: with a new JAX it says first what is gone
+(docs/next_jax.md).
 Modules of `jaxlib.mlir`, MLIR's own bindings, are not listed name by name.
 """
 

@@ -7,7 +7,9 @@ from tests.rules.processes import run_python
 
 @pytest.mark.slow
 def test_programs_compile_for_the_devices_of_their_arguments():
-    cases, _, refusals = run_python("-m", "tests.compiled_on_devices").partition("some_devices\n")
+    cases, _, refusals = run_python("-m", "tests.devices.compiled_on_devices").partition(
+        "some_devices\n"
+    )
     assert cases.split() == [
         "programs",
         "derivatives",

@@ -146,7 +146,7 @@ def test_rules_of_an_installed_package_are_imported(tmp_path, monkeypatch) -> No
         registry.load_installed()
 
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 CALL = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
   %0 = stablehlo.custom_call @acme_sine(%x) : (tensor<f32>) -> tensor<f32>
   return %0 : tensor<f32>

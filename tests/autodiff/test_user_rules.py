@@ -745,7 +745,7 @@ def test_a_bwd_that_is_not_linear_is_an_error_in_forward_mode_only():
     line = squares_its_cotangent.bwd.__code__.co_firstlineno
     rule, _, call = caught.value.where.partition(", in `@squares_its_cotangent.bwd`, ")
     assert f"test_user_rules.py:{line}, in " in rule
-    assert call.startswith("the backward rule of the call at tests/test_user_rules.py:")
+    assert call.startswith("the backward rule of the call at tests/autodiff/test_user_rules.py:")
 
 
 @pytest.mark.parametrize(
@@ -940,7 +940,7 @@ def test_a_rule_that_is_batched_alone_is_an_error():
         pb.grad(of_batch)(jnp.ones(3))
     assert "jax.vmap(pb.jit(f))" in e.value.do
     line = zero.jvp.__code__.co_firstlineno
-    assert f"; its rule begins at tests/test_user_rules.py:{line}" in e.value.where
+    assert f"; its rule begins at tests/autodiff/test_user_rules.py:{line}" in e.value.where
 
 
 def test_a_forward_rule_that_is_batched_alone_is_an_error():

@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from pullback._jax import reads
-from tests.test_layering import BEHIND_THE_GATE, GATES, ROOT, SOURCES, within
+from tests.project.test_layering import BEHIND_THE_GATE, GATES, ROOT, SOURCES, within
 
 pytestmark = pytest.mark.whole
 

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.whole
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(
     p.stem for p in FOLDER.glob("*.py") if p.stem not in ("programs", "report", "rows")
 )

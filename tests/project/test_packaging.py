@@ -15,7 +15,7 @@ import pytest
 
 import pullback_runtime
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TRACE = """
 import jax.numpy as jnp, pullback, pullback_runtime, sys
 assert pullback.__file__.startswith(sys.prefix), pullback.__file__

@@ -1,6 +1,6 @@
 """What is traced with arrays on several devices is compiled for these devices, as with JAX.
 
-    python -m tests.compiled_on_devices
+    python -m tests.devices.compiled_on_devices
 
 prints the names of the cases in which devices and values agree. It is a process of its own, because
 the number of devices is fixed when JAX starts.

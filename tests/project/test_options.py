@@ -10,7 +10,7 @@ import pytest
 
 from tests import layers
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RULES = ["tests/rules/test_rules.py", "tests/passes/test_vmap.py"]
 CASES = """
 import pytest

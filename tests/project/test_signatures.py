@@ -19,7 +19,7 @@ import pullback as pb
 
 pytestmark = pytest.mark.whole
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 DERIVATIVE = re.compile(
     "grad|jac|hess|vjp|jvp|lineari|linear_|vmap|jit$|custom_|closure_|fwd|remat"
 )

@@ -31,7 +31,7 @@ from pullback_runtime import _container as container, _errors as runtime_errors
 
 pytestmark = pytest.mark.whole
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 MODULES = (compiler_errors, artifact_errors, runtime_errors, container)
 BASES = (compiler_errors.PullbackError, runtime_errors.PullbackRuntimeError)

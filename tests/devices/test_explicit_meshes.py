@@ -9,13 +9,13 @@ from jax.sharding import AxisType, PartitionSpec as P
 
 import pullback as pb
 from pullback.files import write
-from tests import mesh_table
+from tests.devices import mesh_table
 from tests.rules.processes import run_python
 
 
 @pytest.mark.slow
 def test_results_lie_on_an_explicit_mesh_as_with_jax():
-    printed = run_python("-m", "tests.explicit_meshes").split()
+    printed = run_python("-m", "tests.devices.explicit_meshes").split()
     assert printed == [
         "gradients",
         "under_jit",
@@ -37,7 +37,7 @@ def test_results_lie_on_an_explicit_mesh_as_with_jax():
 @pytest.mark.parametrize("kind", mesh_table.KINDS)
 def test_the_table_of_meshes(kind):
     """All kinds of derivatives and programs, called eagerly and under `jax.jit`."""
-    found = ast.literal_eval(run_python("-m", "tests.mesh_table", kind).splitlines()[-1])
+    found = ast.literal_eval(run_python("-m", "tests.devices.mesh_table", kind).splitlines()[-1])
     assert found == mesh_table.expected(kind)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.whole
 
-LIT_TESTS = Path(__file__).resolve().parent.parent / "lit_tests"
+LIT_TESTS = Path(__file__).resolve().parents[2] / "lit_tests"
 FILES = sorted(
     path
     for path in LIT_TESTS.rglob("*")

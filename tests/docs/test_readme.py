@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from pullback_cli import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 

@@ -1,6 +1,6 @@
 """On a mesh with explicit axes, results have the types that JAX gives them: how they lie on it.
 
-    python -m tests.explicit_meshes
+    python -m tests.devices.explicit_meshes
 
 prints the names of the cases in which values and types agree. It is a process of its own, because
 the number of devices is fixed when JAX starts.

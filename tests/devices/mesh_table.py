@@ -1,6 +1,6 @@
 """The table of meshes: all that pullback makes of a function, on each kind of mesh, beside JAX.
 
-    python -m tests.mesh_table KIND
+    python -m tests.devices.mesh_table KIND
 
 prints the outcome of each cell of a kind. It is a process of its own, because the number of devices
 is fixed when JAX starts; `tests.files.distributed` runs the same on two processes.

@@ -14,7 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.whole
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMPILER = ROOT / "compiler" / "pullback"
 COMMANDS = ROOT / "compiler" / "pullback_cli"
 RUNTIME = ROOT / "runtime" / "pullback_runtime"
