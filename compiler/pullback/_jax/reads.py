@@ -17,6 +17,7 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "jax._src.callback": {"_IOEffect": "the effect of io_callback"},
     "jax._src.checkify": {
+        "checkify_jaxpr": "look into the body of a linear map",
         "default_checkify_rule": "what a call of a program does under checkify",
         "error_checks": "register that",
     },
@@ -152,16 +153,21 @@ NAMES: dict[str, dict[str, str]] = {
     "jax.interpreters.ad": {
         "UndefinedPrimal": "ask a transpose rule for the cotangent of an operand",
         "Zero": "symbolic zeros",
+        "add_tangents": "add those by some operands to those by others",
         "instantiate_zeros": "as arrays",
         "is_undefined_primal": "is an operand one to transpose by",
         "primitive_jvps": "rules of primitives, JAX's and ours",
         "primitive_transposes": "the same",
     },
-    "jax.interpreters.batching": {"primitive_batchers": "the batching rule of a call of a program"},
+    "jax.interpreters.batching": {
+        "fancy_primitive_batchers": "the batching rule of a linear map, which is told the axis",
+        "primitive_batchers": "the batching rule of a call of a program",
+    },
     "jax.interpreters.mlir": {
         "ir_constant": "a constant in a module",
         "aval_to_ir_type": "types of a call",
         "dtype_to_ir_type": "types of elements",
+        "lower_fun": "lower a linear map as its body",
         "make_ir_context": "a fresh MLIR context, up to 0.10",
         "register_lowering": "lower the call of a program",
     },

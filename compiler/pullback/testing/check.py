@@ -407,7 +407,8 @@ def _subject(
         return inexact(call(*operands))
 
     both = rule.primitive == "linear_call" or rule.goes_forward
-    backward = rule.op == "pullback.custom_vjp_call"
+    origin = _rule_in_module(rule)
+    backward = origin.is_backward if origin else rule.op == "pullback.custom_vjp_call"
     modes = ("jvp", "vjp") if both or not backward else ("vjp",)
     many = len(rule.inexact_results) > 1
     results = tuple(f"result {n}" if many else "result" for n in range(len(rule.inexact_results)))

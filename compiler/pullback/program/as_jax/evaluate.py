@@ -11,11 +11,15 @@ from typing import Any
 import jax
 from jax.ad_checkpoint import checkpoint_policies
 
+from pullback import _jax
 from pullback._jax import ir, remat
 from pullback.autodiff.checks import lacks_rule
+from pullback.autodiff.state import Differentiation
 from pullback.autodiff.zeros import stays_zero
-from pullback.errors import PullbackError, headline
+from pullback.errors import MissingRuleError, PullbackError, headline
 from pullback.ir import build
+from pullback.ir.mlir_passes import run_stock, stock_stage
+from pullback.ir.ops import CustomVJPCall
 from pullback.ir.regions import TERMINATORS, operands_of, operations, results_of, terminator
 from pullback.ir.symbols import functions, is_declaration
 from pullback.program.as_jax import table
@@ -24,7 +28,9 @@ from pullback.program.as_jax.derivative_ops import with_rule_of_module
 from pullback.program.as_jax.one_call import one_call
 from pullback.program.as_jax.source_lines import at
 from pullback.program.as_jax.table import Array, Flat, OpInJax, refusal
-from pullback_runtime._jax import operations_where
+from pullback.rules.calls.derivative_ops import forward_map
+from pullback.rules.derived import expand_op, has_expansion
+from pullback_runtime._jax import operations_named, operations_where
 
 Values = ChainMap[Any, Array]
 _NONE: Mapping[Any, Array] = {}
@@ -43,6 +49,7 @@ class Evaluation:
         self._program = program
         self._functions = functions(program.module)
         self._jitted: dict[str, Flat] = {}
+        self._forward_maps: dict[tuple[str, str, str], str] = {}
 
     def check(self, name: str, run: Flat) -> None:
         """Trace what runs a function, so that what JAX does not take is refused now."""
@@ -60,6 +67,17 @@ class Evaluation:
         if is_declaration(function):
             raise refusal(function, f"@{name}, which has no body")
         return function.regions[0].blocks[0]
+
+    def forward_map(self, view: CustomVJPCall, backward: str, mask: str, given: str) -> str:
+        """Return the transpose of a backward rule; see `Functions`."""
+        key = view.decomposition, backward, given
+        if key not in self._forward_maps:
+            module = self._program.module
+            with _jax.working_in(module), Differentiation(module, self._program.rules) as diff:
+                self._forward_maps[key] = forward_map(diff, view.op, backward, mask, given)
+            in_known_ops(module)
+            self._functions = functions(module)
+        return self._forward_maps[key]
 
     def stay_zero(self, name: str) -> list[bool]:
         """Return which results of a function are zero for certain, with all their derivatives."""
@@ -201,3 +219,29 @@ def _has_wide(module: ir.Module) -> bool:
         return any("64" in str(build.info(t).element) for t in types)
 
     return bool(operations_where(module, is_wide))
+
+
+def in_known_ops(module: ir.Module) -> None:
+    """Rewrite ops of constant shapes as static ones, and those that JAX lacks, in place."""
+    if operations_named(module, *_DYNAMIC):
+        run_stock(module, stock_stage("stablehlo-canonicalize-dynamism"))
+    with _jax.working_in(module):
+        for op in operations_where(module, _is_unknown):
+            try:
+                expand_op(op)
+            except MissingRuleError as error:
+                raise refusal(op, f"as it is here: {error.message}") from error
+
+
+def _is_unknown(operation: Any) -> bool:
+    return operation.name not in table.OPS and has_expansion(operation)
+
+
+_DYNAMIC = (
+    "stablehlo.dynamic_broadcast_in_dim",
+    "stablehlo.dynamic_gather",
+    "stablehlo.dynamic_iota",
+    "stablehlo.dynamic_pad",
+    "stablehlo.dynamic_reshape",
+    "stablehlo.real_dynamic_slice",
+)

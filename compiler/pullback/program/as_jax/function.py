@@ -9,12 +9,10 @@ import jax
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from pullback import _jax
 from pullback._jax import hijax, prng_keys
 from pullback._jax.tangent_types import high_type
 from pullback.autodiff import registry
-from pullback.errors import ArgumentMismatchError, MissingRuleError
-from pullback.ir.mlir_passes import run_stock, stock_stage
+from pullback.errors import ArgumentMismatchError
 from pullback.ir.warn import warn_of_lost_rules
 from pullback.program import platform_variants
 from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in the table
@@ -31,11 +29,10 @@ from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in
     sorting,
     top_k,
 )
-from pullback.program.as_jax.evaluate import Evaluation
-from pullback.program.as_jax.table import OPS, Array, Flat, refusal
-from pullback.rules.derived import expand_op, has_expansion
+from pullback.program.as_jax.evaluate import Evaluation, in_known_ops
+from pullback.program.as_jax.table import Array, Flat
 from pullback_runtime._arguments import promoted_dtype, spell
-from pullback_runtime._jax import mesh_of, operations_named, operations_where, sharding_on
+from pullback_runtime._jax import mesh_of, sharding_on
 
 
 def as_jax(program: Any) -> Callable[..., Any]:
@@ -43,7 +40,8 @@ def as_jax(program: Any) -> Callable[..., Any]:
     if program._environment.lost_after is not None:
         warn_of_lost_rules()
     registry.load_all()  # of composites, also those of installed packages
-    here = _in_known_ops(platform_variants.here(program).stage_rules())
+    here = platform_variants.here(program).stage_rules()
+    in_known_ops(here.module)
     evaluation = Evaluation(here)
     run = _off_explicit_axes(evaluation.inline("main"), here.out_avals)
     evaluation.check("main", run)
@@ -76,36 +74,6 @@ def _off_explicit_axes(run: Flat, types: Sequence[Any]) -> Flat:
         return jax.sharding.auto_axes(run, axes=mesh.explicit_axes, out_sharding=out)(*operands)
 
     return on_auto_axes
-
-
-def _in_known_ops(program: Any) -> Any:
-    """Return the program with ops of constant shapes as static ones, and without those JAX lacks.
-
-    The program is a copy, whose module changes in place.
-    """
-    if operations_named(program.module, *_DYNAMIC):
-        run_stock(program.module, stock_stage("stablehlo-canonicalize-dynamism"))
-    with _jax.working_in(program.module):
-        for op in operations_where(program.module, _is_unknown):
-            try:
-                expand_op(op)
-            except MissingRuleError as error:
-                raise refusal(op, f"as it is here: {error.message}") from error
-    return program
-
-
-def _is_unknown(operation: Any) -> bool:
-    return operation.name not in OPS and has_expansion(operation)
-
-
-_DYNAMIC = (
-    "stablehlo.dynamic_broadcast_in_dim",
-    "stablehlo.dynamic_gather",
-    "stablehlo.dynamic_iota",
-    "stablehlo.dynamic_pad",
-    "stablehlo.dynamic_reshape",
-    "stablehlo.real_dynamic_slice",
-)
 
 
 def _converted(path: str, aval: Any, value: Any) -> Array:

@@ -13,7 +13,7 @@ from pullback._jax import ir
 from pullback.errors import NoJaxCounterpartError
 from pullback.ir import build
 from pullback.ir.locations import user_line_of
-from pullback.ir.ops import composite_name
+from pullback.ir.ops import CustomVJPCall, composite_name
 from pullback.ir.purity import target_of
 from pullback.ir.regions import SHARDINGS, operands_of, results_of
 from pullback_runtime._dtypes import element_dtype
@@ -40,6 +40,12 @@ class Functions(Protocol):
 
     def block(self, name: str) -> Any:
         """Return the body of a function."""
+
+    def forward_map(self, view: CustomVJPCall, backward: str, mask: str, given: str) -> str:
+        """Return the function `(residuals…, tangents…) -> (tangents of inexact results…)`.
+
+        It is the transpose of a backward rule for the operands in the mask, in those `given`.
+        """
 
     def stay_zero(self, name: str) -> Sequence[bool]:
         """Return which results of a function are zero for certain, with all their derivatives."""

@@ -438,11 +438,8 @@ def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Ref
     covered = in_mask(op, mask)
     bwd = _with_results(diff, bwd, mask_of([tangents[i] is not None for i in covered]))
     takes = [i for i in covered if tangents[i] is not None]
-    linear_mask = "0" * _residuals(op, fwd) + "1" * len(gives)
-    rounded = with_result_types(diff, bwd, [op.operands[i].type for i in takes])
     try:
-        forward = _forward_of_backward(op, rounded, linear_mask, "1" * len(takes))
-        forward = with_result_types(diff, forward, [op.results[i].type for i in gives])
+        forward = _forward_of_backward(diff, op.operation, bwd, takes)
     except (NotLinearError, MissingRuleError) as error:
         return Refused(error)
     return TransposedPullback(fwd, len(op.results), forward, bwd, takes, gives)
@@ -475,18 +472,41 @@ def _with_results(diff: Differentiation, name: str, mask: str) -> str:
     return name if "0" not in mask else diff.cached(("results", name, mask), derive)
 
 
-def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> str:
-    """Transpose a backward rule; an error in it names the rule and the line of the call."""
+def forward_map(diff: Differentiation, operation: Any, bwd: str, mask: str, given: str) -> str:
+    """Transpose a backward rule of a custom_vjp_call in those of its results that are `given`.
+
+    Args:
+      mask: the operands that the rule gives cotangents of.
+
+    Returns:
+      a function (residuals…, tangents of the given operands…) → (tangents of inexact results…).
+    """
+    takes = masked(masked(ops.inexact_positions(operation.operands), mask), given)
+    return _forward_of_backward(diff, operation, _with_results(diff, bwd, given), takes)
+
+
+def _forward_of_backward(
+    diff: Differentiation, operation: Any, bwd: str, takes: Sequence[int]
+) -> str:
+    """Transpose a backward rule that gives cotangents of some operands of a call.
+
+    An error in it names the rule and the line of the call.
+    """
+    results = [r.type for r in operation.results if inexact(r.type)]
+    residuals = len(diff.block(bwd).arguments) - len(results)
+    rounded = with_result_types(diff, bwd, [operation.operands[i].type for i in takes])
     try:
-        return transpose(op.frame.diff, bwd, linear_mask, ct_mask)
+        linear_mask = "0" * residuals + "1" * len(results)
+        forward = transpose(diff, rounded, linear_mask, "1" * len(takes))
     except LeakedValueError:
         raise
     except (NotLinearError, MissingRuleError) as error:
-        line = user_line(op.operation.location)
-        rule = f"`@{bwd}`, the backward rule of the call" + (f" at {line}" * bool(line))
+        line = user_line(operation.location)
+        rule = f"`@{rounded}`, the backward rule of the call" + (f" at {line}" * bool(line))
         error.where = f"{error.where}, in {rule}" if error.where else rule
-        error.do = go_forward(ops.view(op.operation))
+        error.do = go_forward(ops.view(operation))
         raise
+    return with_result_types(diff, forward, results)
 
 
 def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
