@@ -166,6 +166,8 @@ clipped.defvjp(lambda x: (x**2, x), lambda x, ct: (jnp.clip(2 * x * ct, -1, 1),)
 def test_a_backward_rule_that_is_not_linear_has_no_forward_mode():
     loaded = from_file(clipped, X)
     close(jax.grad(lambda x: loaded(x).sum())(X), np.clip(2 * X, -1, 1))
+    again = pb.trace(loaded)(X)  # as a module once more
+    close(again.vjp()(X, np.ones(3))[1][0], np.clip(2 * X, -1, 1))
     moved = jax.jit(lambda x: jax.jvp(loaded, (x,), (x,))[1])
     for run in (moved, jax.jacfwd(loaded)):
         with pytest.raises(NotLinearError, match="cannot transpose") as caught:
@@ -198,6 +200,9 @@ def test_a_primitive_keeps_its_transpose():
     close(jax.vmap(jax.grad(loaded))(np.stack([X, X])), np.stack([7 * np.cos(2 * X)] * 2))
     (alone,) = jax.linear_transpose(from_file(double, X), X)(X)
     close(alone, 7 * X)
+    again = pb.trace(loaded)(X)  # as a module once more
+    close(again.grad()(X), 7 * np.cos(2 * X))
+    close(again.jvp()(X, X)[1], (2 * np.cos(2 * X) * X).sum())
     scanned = from_file(thrice(double), X)
     close(jax.grad(lambda x: scanned(x).sum())(X), [7.0**3] * 3)
 
@@ -214,6 +219,9 @@ def test_a_linear_call_has_batches_and_derivatives_by_its_residuals():
     close(jax.vmap(loaded, (None, 0))(r, X), np.sin(r) * X)
     shared = jax.grad(lambda x: jax.vmap(loaded, (0, None))(X, x).sum())
     close(shared(x), 3 * X.sum())
+    again = pb.trace(loaded)(r, x)  # as a module once more
+    close(again.grad(1)(r, x), 3 * r)
+    close(again.grad(0)(r, x), np.cos(r) * x)
     twice = jax.linear_transpose(lambda ct: jax.vjp(lambda x: loaded(r, x), x)[1](ct)[0], x)
     close(twice(x)[0], np.sin(r) * x)
 

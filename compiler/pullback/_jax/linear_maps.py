@@ -19,8 +19,10 @@ from pullback._jax import derivatives
 from pullback._jax.tangent_types import is_inexact
 from pullback_runtime._jax import output_avals
 
-linear_map_p = Primitive("named_call")
-"""By this name, readers of jaxprs such as asdex go on in the parameter `jaxpr`."""
+NAME = "named_call"
+"""The name of the primitive, by which readers of jaxprs such as asdex go on in its `jaxpr`."""
+
+linear_map_p = Primitive(NAME)
 linear_map_p.multiple_results = True
 
 
@@ -42,6 +44,21 @@ class Unknown(NamedTuple):
 
     error: Exception
     out_avals: tuple[Any, ...]
+
+
+class Parts(NamedTuple):
+    """The parameters of an equation; see `linear_map`."""
+
+    name: str
+    jaxpr: Any
+    unknown: Unknown | None
+    transpose: Transposes
+    linear: tuple[int, ...]
+
+
+def parts(equation: Any) -> Parts:
+    """Return the parameters of a call of a linear map."""
+    return Parts(**equation.params)
 
 
 def linear_map(

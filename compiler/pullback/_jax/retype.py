@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback._jax import jaxprs
+from pullback._jax import jaxprs, linear_maps
 
 INLINED = frozenset(
     "jit closed_call remat2 custom_jvp_call custom_vjp_call custom_vmap_call core_call".split()
+    + [linear_maps.NAME]
 )
 """Calls of one function with all of their operands, whose rules a value does not need."""
 

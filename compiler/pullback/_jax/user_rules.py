@@ -14,7 +14,7 @@ import jax
 from jax._src import custom_derivatives as _custom_derivatives, linear_util as _linear_util
 from jax._src.interpreters import batching as _batching
 
-from pullback._jax import derivatives, hijax, jaxprs, source_info, tracing
+from pullback._jax import derivatives, hijax, jaxprs, linear_maps, source_info, tracing
 from pullback._jax.reflect import has_name, is_wrapped_function, variable
 
 
@@ -42,6 +42,8 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
 def written(equation: Any) -> list[Any]:
     """Return the functions of a user's rules, without JAX's layers, as far as they are known."""
     name, params = jaxprs.name_of(equation), hijax.parameters_of(equation)
+    if name == linear_maps.NAME:
+        return [linear_maps.parts(equation).transpose.function]
     if name in _THUNKS:
         forward, backward = rule_inside(equation).rule, _without_const_handling(params.get("bwd"))
         rules = [forward, backward] if isinstance(backward, tuple) else [forward]
@@ -70,11 +72,15 @@ def num_residuals(equation: Any) -> int | None:
         return params["num_res"]
     if name == "call_hi_primitive_linearized":
         return params["residuals_tree"].num_leaves
+    if name == linear_maps.NAME and linear_maps.parts(equation).linear:
+        return linear_maps.parts(equation).linear[0]
     return None
 
 
 def rule_name(equation: Any) -> str | None:
     """Return the name of the user's function that an equation with a custom rule calls."""
+    if jaxprs.name_of(equation) == linear_maps.NAME:
+        return linear_maps.parts(equation).name
     for body in ("call_jaxpr", "callee"):
         if body in equation.params:
             name = source_info.function_name(equation.params[body])

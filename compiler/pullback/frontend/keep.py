@@ -19,6 +19,7 @@ from pullback._jax import (
     equations_as_calls,
     hijax,
     jaxprs,
+    linear_maps,
     named_axes,
     ordering,
     primitives,
@@ -166,6 +167,17 @@ class Keeper:
             equation, self.rules.register(op, equation, debug_info, decomposition)
         )
 
+    def _linear_map(self, equation: Any, debug_info: Any) -> Any:
+        """Keep a linear map of `program.as_jax()`, of which maybe only the transpose is known."""
+        parts = linear_maps.parts(equation)
+        if parts.unknown is not None:
+            return self._backward_only(equation, debug_info)
+        if not parts.linear:
+            return self._primitive(equation, debug_info)
+        body = self.keep(jaxprs.close(parts.jaxpr))
+        rule = self.rules.register("pullback.linear_call", equation, debug_info, body)
+        return self._composite(equation, rule)
+
     def _high(self, equation: Any, debug_info: Any) -> Any:
         """Keep a call in JAX's newer encoding (hijax), whose rules are methods of an object."""
         if hijax.kind_of(equation) == "RematTraced":
@@ -215,6 +227,7 @@ _WAYS: dict[str, Callable[[Keeper, Any, Any], Any]] = {
     "custom_jvp_call": Keeper._custom,
     "custom_vjp_call": Keeper._custom,
     "linear_call": Keeper._custom,
+    linear_maps.NAME: Keeper._linear_map,
     "call_hi_primitive": Keeper._high,
     CHECKPOINT: Keeper._checkpoint,
     **dict.fromkeys(user_rules.BACKWARD_ONLY, Keeper._backward_only),

@@ -367,7 +367,9 @@ def _run(jaxpr: Any, operands: list[Any]) -> Iterator[call_operands.Met]:
 
 def _is_checked(rule: KeptCall) -> bool:
     is_solve = rule.primitive == call_operands.SOLVE
-    if not (is_solve or rule.primitive in USERS) or "1" not in rule.own_mask:
+    is_map = rule.op == "pullback.linear_call" and not rule.generation
+    is_map = is_map and _rule_in_module(rule) is not None  # of `program.as_jax()`
+    if not (is_solve or is_map or rule.primitive in USERS) or "1" not in rule.own_mask:
         return False
     if is_solve and rule.generation:  # those of rules are its derivatives
         return False

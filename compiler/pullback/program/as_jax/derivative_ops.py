@@ -48,16 +48,21 @@ ATTRIBUTE = "rule_in_module"
 """Names the attribute of a Python function that stands for a rule: its `RuleInModule`."""
 
 
+def _note(function: Any, view: Any, functions: Functions) -> None:
+    """Say of a function where the rule that it stands for comes from."""
+    rules = [_described(name, functions) for name in view.symbols.values()]
+    where = user_line_of(view.op) or UNKNOWN
+    is_backward = isinstance(view, CustomVJPCall) and not _has_jvp(view)
+    setattr(function, ATTRIBUTE, RuleInModule(" and ".join(rules), where, is_backward=is_backward))
+
+
 def _with_rule(view: Any, run: Flat, rule: Callable[..., Any], functions: Functions) -> Flat:
-    """Return a function with a rule that JAX asks for tangents, and note where that comes from."""
+    """Return a function with a rule that JAX asks for tangents."""
 
     def function(*args: Array) -> list[Array]:
         return run(*args)
 
-    rules = [_described(name, functions) for name in view.symbols.values()]
-    where = user_line_of(view.op) or UNKNOWN
-    is_backward = isinstance(view, CustomVJPCall) and not _has_jvp(view)
-    setattr(rule, ATTRIBUTE, RuleInModule(" and ".join(rules), where, is_backward=is_backward))
+    _note(rule, view, functions)
     function.__name__ = function.__qualname__ = view.decomposition
     with_rule = jax.custom_jvp(function)
     with_rule.defjvp(rule, symbolic_zeros=True)
@@ -432,6 +437,7 @@ def _linear(view: LinearCall, functions: Functions) -> Flat:
             raise _missing(view, "transpose", "")
         return functions.inline(view.transpose)(*operands)
 
+    _note(backward, view, functions)
     maps = (forward, view.results), (backward, view.linear_operands)
     return lambda *args: _either_way(view, *maps, args)
 
