@@ -296,3 +296,5 @@ def test_a_rule_that_is_missing_raises_where_its_tangent_is_used():
     for run in (jax.grad(loaded, 1), lambda x, y: by_second(y)):
         with pytest.raises(MissingRuleError, match="the second operand is data"):
             run(x, x)
+    with pytest.raises(MissingRuleError, match="the second operand is data"):
+        pb.trace(loaded)(x, x).jvp(1)

@@ -181,8 +181,7 @@ def _unknown_by(
     def transpose(operands: Sequence[Any], cotangents: Sequence[Any]) -> Any:
         raise unknown.error
 
-    operands = [*primals, *(tangents[i] for i in rest)]
-    return linear_map(unknown, transpose, operands, range(len(primals), len(operands)), name)
+    return linear_map(unknown, transpose, [*primals, *(tangents[i] for i in rest)], (), name)
 
 
 def _transpose(cotangents: Sequence[Any], *args: Any, transpose: Transposes, **_: Any) -> list[Any]:

@@ -168,10 +168,15 @@ class Keeper:
         )
 
     def _linear_map(self, equation: Any, debug_info: Any) -> Any:
-        """Keep a linear map of `program.as_jax()`, of which maybe only the transpose is known."""
+        """Keep a linear map of `program.as_jax()`, of which maybe only the transpose is known.
+
+        Raises: what stands for a map of which nothing is known.
+        """
         parts = linear_maps.parts(equation)
-        if parts.unknown is not None:
+        if parts.unknown is not None and parts.linear:
             return self._backward_only(equation, debug_info)
+        if parts.unknown is not None:
+            raise parts.unknown.error
         if not parts.linear:
             return self._primitive(equation, debug_info)
         body = self.keep(jaxprs.close(parts.jaxpr))

@@ -177,7 +177,7 @@ def _refused(view: Any, mask: str, tangents: Sequence[Any], functions: Functions
     count = len(view.results)
     zeros = functions.stay_zero(wider[0])[count:] if wider else [False] * count
     body = _unknown(_missing(view, "jvp", mask), _moved_results(view))
-    found = linear_map(body, _raising(body.error), moving, range(len(moving)), view.decomposition)
+    found = linear_map(body, _raising(body.error), moving, (), view.decomposition)
     return _tangents_of(view, map(_tangent, found, zeros))
 
 
