@@ -1013,6 +1013,18 @@ DRIVERS = (
         ("tests/program/test_memory_budget.py::test_loops_with_effects_stay_whole",),
     ),
     Mutant(
+        "autodiff/schedules.py",
+        "            yield from _used_inside(operation)",
+        "            pass",
+        ("tests/program/test_memory_budget.py::test_the_estimate_is_what_the_table_says",),
+    ),
+    Mutant(
+        "autodiff/schedules.py",
+        "_few(total | row for ",
+        "_few(total + row for ",
+        ("tests/program/test_memory_budget.py::test_the_estimate_is_what_the_table_says",),
+    ),
+    Mutant(
         "rules/calls/func_call.py",
         "        fenced = _through_branch(fenced, ",
         "        _through_branch(fenced, ",

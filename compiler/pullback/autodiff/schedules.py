@@ -15,6 +15,7 @@ its operations are estimated on the IR, before anything is differentiated:
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,6 +79,10 @@ class Schedule:
             self.again + other.again,
             self.edits + other.edits,
         )
+
+    def __or__(self, other: Schedule) -> Schedule:
+        """Return the estimate of two branches: one of them runs, and they share results."""
+        return dataclasses.replace(self + other, stored=max(self.stored, other.stored))
 
 
 def schedules(diff: Differentiation, name: str, mask: str) -> list[Schedule]:
@@ -191,7 +196,7 @@ class _Planner:
         totals = [Schedule()]
         for block in blocks(operation):
             rows = self.block(block, block.arguments)
-            totals = _few(total + row for total, row in itertools.product(totals, rows))
+            totals = _few(total | row for total, row in itertools.product(totals, rows))
         return totals
 
     def _of_loop(self, operation: Any) -> Iterator[Schedule]:
@@ -350,7 +355,10 @@ class _Segments:
     def _read_by(self, operation: Any) -> Iterator[Value]:
         """Yield the values that the derivative of an op reads, as far as is known."""
         active = [v in self.planner.moving for v in operation.operands]
-        if not self.planner.moves(operation) or operation.name in (WHILE, MANUAL, *BRANCHES):
+        if not self.planner.moves(operation):
+            return
+        if operation.name in (WHILE, MANUAL, *BRANCHES):
+            yield from _used_inside(operation)
             return
         if operation.name == CALL:  # of a checkpoint; another one stores for itself
             function = self.planner.diff.functions[called(operation) or ""]
@@ -490,6 +498,15 @@ def _writes(block: Any) -> list[Any]:
         return []
     loop = read_loop(owner)
     return [loop.yields[stack.carry].owner.operation for stack in stacks_of(loop)]
+
+
+def _used_inside(operation: Any) -> Iterator[Value]:
+    """Yield the values from outside that regions use, but for what a loop carries and stores."""
+    loop = read_loop(operation) if operation.name == WHILE else None
+    for i, v in enumerate(operation.operands):
+        if loop is None or loop.is_invariant(i):
+            yield v
+    yield from captures(operation)
 
 
 def _costs_nothing(operation: Any) -> bool:
