@@ -8,10 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from pullback_runtime._errors import ArgumentError
+from pullback_runtime._errors import ArgumentError, DimensionError
 from pullback_runtime._handle import ModuleHandle
 from pullback_runtime._module import Aval
-from pullback_runtime._signature_check import spell as spell
+from pullback_runtime._numpy_arguments import as_numbers
+from pullback_runtime._signature_check import HasSignature, in_positions, mismatch, spell as spell
+from pullback_runtime._trees import flatten_call
 
 
 def convert_weak(handle: ModuleHandle, args: Sequence[Any]) -> list[Any]:
@@ -45,6 +47,50 @@ def promoted_dtype(arg: Any, expected: Any) -> Any:
         return jax.numpy.result_type(arg if inexact else aval, np.zeros((), expected))
     except ValueError:  # JAX promotes no complex number to a float of 8 bits
         return found
+
+
+def refit(
+    error: Exception,
+    signature: HasSignature,
+    in_tree: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[Any, Any]:
+    """Return the `(args, kwargs)` of a refused call, with lists of numbers as arrays.
+
+    A call that JAX takes pays nothing for this.
+
+    Args:
+      error: what refused the call, raised where there are no lists to convert.
+
+    Raises: ArgumentError naming the type given, of which JAX may have had a narrower one.
+    """
+    names, places = signature.arg_names or (), len(in_tree.children()[0].children())
+    try:
+        given = flatten_call(in_tree, *in_positions(names, places, args, kwargs), lists=True)
+    except ArgumentError:
+        raise error from None
+    lists = [each for each in given if type(each) in (list, tuple)]
+    of_arrays = any(isinstance(each, jax.Array) for each in jax.tree.leaves(lists))
+    if of_arrays or len(given) != len(signature.in_avals):
+        raise error
+    kind = DimensionError if isinstance(error, DimensionError) else ArgumentError
+    values = list(given)
+    for index, (value, expected) in enumerate(zip(given, signature.in_avals, strict=True)):
+        if type(value) in (list, tuple):
+            values[index] = as_numbers(signature, index, value)
+        dtype = promoted_dtype(values[index], expected.dtype)
+        if not isinstance(dtype, np.dtype):  # a random key
+            continue
+        is_fixed = all(isinstance(size, int) for size in expected.shape)
+        if is_fixed and np.shape(values[index]) != expected.shape:
+            raise mismatch(signature, index, "shape", value, kind) from None
+        if dtype != expected.dtype:
+            raise mismatch(signature, index, "dtype", value, kind) from None
+    if all(value is each for value, each in zip(values, given, strict=True)):
+        raise error
+    fitted: tuple[Any, Any] = jax.tree.unflatten(in_tree, values)
+    return fitted
 
 
 def check_sixty_four_bits(handle: ModuleHandle) -> None:

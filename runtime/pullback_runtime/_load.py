@@ -24,13 +24,14 @@ from pullback_runtime import (
     _symbolic,
     _variants,
 )
+from pullback_runtime._arguments import refit
 from pullback_runtime._artifact import Opened, naming_file, open_module, refusing_damage
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention, placing
 from pullback_runtime._errors import ArgumentError, MissingTransformError, missing_attribute
 from pullback_runtime._executable import Executable
 from pullback_runtime._handle import ModuleHandle, make_handle
-from pullback_runtime._signature_check import in_positions, spell
+from pullback_runtime._signature_check import CallSignature, in_positions, spell
 from pullback_runtime._trees import LEAF, flatten_call
 
 _SHOWN = 8
@@ -57,6 +58,10 @@ class LoadedProgram:
     placed: _entries.Placed = field(default_factory=_entries.Placed)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._function(*args, **kwargs)
+        except ArgumentError as error:
+            args, kwargs = refit(error, self._signature, self.trees[0], args, kwargs)
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -90,6 +95,15 @@ class LoadedProgram:
     def _mesh(self) -> jax.sharding.Mesh | None:
         axes = _meshes.axes_of(self.metadata, self.opened.module)
         return _meshes.here(axes, self.backend)
+
+    @property
+    def _signature(self) -> CallSignature:
+        if _symbolic.METADATA in self.metadata:
+            avals = _symbolic.signature(self.metadata[_symbolic.METADATA]["main"])[0]
+            return CallSignature(avals, self._names or ())
+        hidden = len(self.opened.constants)
+        names = (self._names or ())[hidden:]
+        return CallSignature(self.handle.in_avals[hidden:], names, self.handle.entry)
 
     def _check_registered(self, exported: Any) -> None:
         """Raise CompileError if an exported function calls a target not registered here."""

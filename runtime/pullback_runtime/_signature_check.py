@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from pullback_runtime._errors import ArgumentError
 
@@ -28,6 +30,14 @@ class HasSignature(Protocol):
         """The path of each argument."""
 
 
+class CallSignature(NamedTuple):
+    """Hold the signature of a function whose types are known without its module."""
+
+    in_avals: Sequence[Any]
+    arg_names: Sequence[str]
+    entry: str = "main"
+
+
 def in_positions(
     paths: Sequence[str], count: int, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -44,8 +54,14 @@ def in_positions(
     return (*args, *(kwargs[name] for name in names)), rest
 
 
-def check_avals(handle: HasSignature, avals: Sequence[Any]) -> None:
-    """Raise ArgumentError unless count, shapes and dtypes match the module's signature."""
+def check_avals(
+    handle: HasSignature, avals: Sequence[Any], given: Sequence[Any] | None = None
+) -> None:
+    """Raise ArgumentError unless count, shapes and dtypes match the module's signature.
+
+    Args:
+      given: what the caller passed, where `avals` are converted already; the error names its types.
+    """
     if len(avals) != len(handle.in_avals):
         raise ArgumentError(
             f"@{handle.entry} takes {len(handle.in_avals)} arguments, got {len(avals)}",
@@ -56,16 +72,42 @@ def check_avals(handle: HasSignature, avals: Sequence[Any]) -> None:
         if not hasattr(aval, "dtype"):
             raise no_array(handle, index, aval, expected)
         if tuple(aval.shape) != expected.shape or aval.dtype != expected.dtype:
-            raise _mismatch(handle, index, aval, expected)
+            what = "dtype" if tuple(aval.shape) == expected.shape else "shape"
+            raise mismatch(handle, index, what, aval if given is None else given[index])
 
 
-def _mismatch(handle: HasSignature, index: int, aval: Any, expected: Any) -> ArgumentError:
-    return ArgumentError(
-        f"{argument_name(handle.arg_names, index)} has the wrong {_difference(aval, expected)}: "
-        f"expected {spell(expected)}, got {spell(aval)}",
+def mismatch(
+    handle: HasSignature,
+    index: int,
+    what: str,
+    given: Any,
+    kind: type[ArgumentError] = ArgumentError,
+) -> ArgumentError:
+    """Return the error for an argument of another shape or dtype.
+
+    Args:
+      what: `"shape"` or `"dtype"`.
+      given: the argument as the caller passed it, or its type.
+    """
+    expected = handle.in_avals[index]
+    return kind(
+        f"{argument_name(handle.arg_names, index)} has the wrong {what}: "
+        f"expected {spell(expected)}, got {spell_given(given)}",
         where=f"in a call of @{handle.entry}",
-        do=_remedy(aval, expected),
+        do=_remedy(what, repr(expected.dtype.name), given),
     )
+
+
+def spell_given(value: Any) -> str:
+    """Format the type of a value as the caller passed it, before JAX narrows it."""
+    if type(value) in (list, tuple):
+        array = np.asarray(value)
+        kind = array.dtype.name.rstrip("0123456789")
+        return f"{kind}[{','.join(map(str, array.shape))}] in a {type(value).__name__}"
+    if not hasattr(value, "dtype"):
+        return f"a Python {type(value).__name__}"
+    of = " of NumPy" if isinstance(value, np.ndarray | np.generic) else ""
+    return f"{spell(value)}{of}"
 
 
 def no_array(handle: HasSignature, index: int, aval: Any, expected: Any) -> ArgumentError:
@@ -82,14 +124,11 @@ def no_array(handle: HasSignature, index: int, aval: Any, expected: Any) -> Argu
     )
 
 
-def _difference(aval: Any, expected: Any) -> str:
-    return "dtype" if tuple(aval.shape) == expected.shape else "shape"
-
-
-def _remedy(aval: Any, expected: Any) -> str:
-    if tuple(aval.shape) != expected.shape:
+def _remedy(what: str, dtype: str, given: Any) -> str:
+    if what == "shape":
         return "pass an array of the expected shape, or trace the program for this one"
-    return f"convert it to {expected.dtype.name}"
+    is_array = hasattr(given, "dtype")
+    return f"convert it: {f'x.astype({dtype})' if is_array else f'numpy.asarray(x, {dtype})'}"
 
 
 def argument_name(names: Sequence[str] | None, index: int) -> str:

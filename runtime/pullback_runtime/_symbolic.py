@@ -19,6 +19,7 @@ from pullback_runtime import _arguments, _avals, _jax
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._errors import DimensionError
 from pullback_runtime._jax import ir
+from pullback_runtime._signature_check import CallSignature, mismatch
 
 METADATA = "symbolic"
 
@@ -46,18 +47,18 @@ def sizes(
     given = [
         each if isinstance(each, jax.ShapeDtypeStruct) else jax.typeof(each) for each in leaves
     ]
-    for path, aval, leaf, found in zip(paths, avals, leaves, given, strict=True):
+    signature = CallSignature(avals, paths)
+    for index, (aval, leaf, found) in enumerate(zip(avals, leaves, given, strict=True)):
         dtype = getattr(found, "dtype", None)
         if dtype != aval.dtype and leaf is not found:
             dtype = _arguments.promoted_dtype(leaf, aval.dtype)
         if dtype != aval.dtype:
-            do = f"convert it: jax.numpy.asarray(x, {aval.dtype.name!r})"
-            raise _misfit(path, "dtype", aval, found, do)
+            raise mismatch(signature, index, "dtype", leaf, DimensionError)
         pairs = zip(aval.shape, found.shape, strict=False)
         if len(found.shape) != len(aval.shape) or any(
             isinstance(size, int) and size != other for size, other in pairs
         ):
-            raise _misfit(path, "shape", aval, found, "pass an array of this shape")
+            raise mismatch(signature, index, "shape", leaf, DimensionError)
     try:
         return _jax.sizes_of_symbols(avals, tree, [each.shape for each in given])
     except ValueError as error:
@@ -69,15 +70,6 @@ def sizes(
             where=f"arguments with symbolic dimensions: {', '.join(shown)}",
             do="pass arrays of such shapes; a dimension is at least 1",
         ) from error
-
-
-def _misfit(path: str, what: str, aval: Any, found: Any, do: str) -> DimensionError:
-    got = _arguments.spell(found) if hasattr(found, "dtype") else type(found).__name__
-    return DimensionError(
-        f"{path} has the wrong {what}: expected {_arguments.spell(aval)}, got {got}",
-        where="in a call of a program with symbolic dimensions",
-        do=do,
-    )
 
 
 def describe(exported: Any) -> dict[str, Any]:

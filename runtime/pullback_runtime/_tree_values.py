@@ -99,7 +99,7 @@ def flatten_values(described: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _leaves(described: Any, value: Any, path: str) -> Iterator[Any]:
     parts = _parts(value)
     if described == LEAF:
-        if parts is not None:
+        if parts is not None and type(value) not in (list, tuple):  # these may be of numbers
             raise misfit(path, "an array", type(value).__name__)
         yield value
         return

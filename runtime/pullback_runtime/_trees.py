@@ -325,8 +325,14 @@ def has_fields(tree: PyTreeDef) -> bool:
     return any(map(has_fields, tree.children()))
 
 
-def flatten_call(in_tree: PyTreeDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Return the leaves of a call's arguments as `flatten_arguments` does, for `(args, kwargs)`."""
+def flatten_call(
+    in_tree: PyTreeDef, args: tuple[Any, ...], kwargs: dict[str, Any], lists: bool = False
+) -> list[Any]:
+    """Return the leaves of a call's arguments as `flatten_arguments` does, for `(args, kwargs)`.
+
+    Args:
+      lists: take a list or a tuple for a leaf.
+    """
     leaves, tree = jax.tree.flatten((args, kwargs))
     if tree == in_tree:
         return leaves
@@ -337,7 +343,9 @@ def flatten_call(in_tree: PyTreeDef, args: tuple[Any, ...], kwargs: dict[str, An
     parts = [*zip(expected, args, strict=True), (named, kwargs)]
     names = [*(f"argument {number}" for number in range(len(args))), "keyword arguments"]
     return [
-        leaf for part, name in zip(parts, names, strict=True) for leaf in _leaves_like(*part, name)
+        leaf
+        for part, name in zip(parts, names, strict=True)
+        for leaf in _leaves_like(*part, name, lists)
     ]
 
 
@@ -353,9 +361,10 @@ def flatten_arguments(in_tree: PyTreeDef, arguments: Any) -> list[Any]:
     return leaves if tree == in_tree else list(_leaves_like(in_tree, arguments, "arguments"))
 
 
-def _leaves_like(tree: PyTreeDef, value: Any, path: str) -> Any:
+def _leaves_like(tree: PyTreeDef, value: Any, path: str, lists: bool = False) -> Any:
     if tree == LEAF:
-        if jax.tree.structure(value) != LEAF:
+        is_list = lists and type(value) in (list, tuple)
+        if not is_list and jax.tree.structure(value) != LEAF:
             raise misfit(path, "an array", type(value).__name__)
         yield value
         return
@@ -371,7 +380,7 @@ def _leaves_like(tree: PyTreeDef, value: Any, path: str) -> Any:
     if not fits:
         raise misfit(path, _spell(tree), type(value).__name__ if node == LEAF else _spell(node))
     for name, child in zip(names, tree.children(), strict=True):
-        yield from _leaves_like(child, parts[name], f"{path}.{name}")
+        yield from _leaves_like(child, parts[name], f"{path}.{name}", lists)
 
 
 def _check_static(expected: tuple[Any, ...], node: PyTreeDef, path: str) -> None:

@@ -493,7 +493,7 @@ def test_a_wrong_dtype_names_the_argument_by_its_path():
     assert rejected(X, np.ones(2, np.int32), arg_names=["x", "params['y']"]) == (
         "argument 1 (params['y']) has the wrong dtype: expected float32[2], got int32[2]\n"
         "  where: in a call of @main\n"
-        "  do:    convert it to float32"
+        "  do:    convert it: x.astype('float32')"
     )
 
 

@@ -29,8 +29,10 @@ from pullback.program.argument_leaves import Positions, one_of
 from pullback.program.memory_budget import Memory
 from pullback.program.record import Record, positions_by_argument
 from pullback_runtime import _backend, _trees
+from pullback_runtime._arguments import refit
 from pullback_runtime._convention import Callee
-from pullback_runtime._signature_check import in_positions
+from pullback_runtime._errors import ArgumentError
+from pullback_runtime._signature_check import CallSignature, in_positions
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -242,9 +244,13 @@ class Program(Record):
         """Run the program; JAX's transformations of a call derive new programs in the IR."""
         try:
             return self._jitted(*args, **kwargs)
+        except (ArgumentError, PullbackError) as error:
+            signature = CallSignature(self.in_avals, self.arg_paths)
+            args, kwargs = refit(error, signature, self.in_tree, args, kwargs)
         except ValueError:
             static_parts.check(args, kwargs)  # JAX's error names no path
             raise
+        return self._jitted(*args, **kwargs)
 
     @functools.cached_property
     def _jitted(self) -> Callable[..., Any]:

@@ -25,9 +25,11 @@ from pullback.passes.pipelines import Stage
 from pullback.program import derivation, hooks, platform_variants, symbolic_in_jax
 from pullback.program.record import AnyProgram, Interface
 from pullback_runtime import _module, _symbolic, _trees
+from pullback_runtime._arguments import refit
 from pullback_runtime._container import ArtifactError
-from pullback_runtime._errors import DimensionError
+from pullback_runtime._errors import ArgumentError, DimensionError
 from pullback_runtime._jax import symbols_in
+from pullback_runtime._signature_check import CallSignature
 
 OF_FIXED_SIZES = frozenset(
     "as_jax compile flatten handle linearize module rules run_passes split_vjp stage_rules "
@@ -106,6 +108,11 @@ class SymbolicProgram(AnyProgram):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program on arrays of any sizes that fit the dimensions."""
+        try:
+            return self._jitted(*args, **kwargs)
+        except ArgumentError as error:
+            signature = CallSignature(self.in_avals, self.arg_paths)
+            args, kwargs = refit(error, signature, self.in_tree, args, kwargs)
         return self._jitted(*args, **kwargs)
 
     @functools.cached_property
