@@ -55,7 +55,7 @@ class Differentiation:
         try:
             return self.functions[name]
         except KeyError:
-            known = ", ".join("@" + n for n in self.functions)
+            known = ", ".join(f"entry={each}" for each in self.functions)
             raise NotDifferentiableError(
                 f"no function `@{name}` in the module",
                 do=f"name one of: {known}" if known else "put StableHLO in func.func: it has none",

@@ -5,7 +5,7 @@
 
 // CHECK: ok   acme.sine: jvp, value, vjp, types, linearity, duality, batch
 // CHECK: FAIL acme.negative vjp: the rule gives
-// CHECK: rule: the rule registered for `acme.negative`
+// CHECK: rule: the rule registered for `acme.negative`: <lambda> at {{.*}}checked_rules.py:5
 // CHECK: call: {{.*}}registered_rules.mlir:{{[0-9]+}}:8
 // CHECK-NOT: quantize
 // CHECK: checks of rules, 2 failed
