@@ -6,6 +6,7 @@ Nothing here imports JAX before something is used that needs it.
 from typing import TYPE_CHECKING
 
 from pullback_runtime._container import ArtifactError as ArtifactError
+from pullback_runtime._engines import InstalledEngine as InstalledEngine, engines as engines
 from pullback_runtime._errors import (
     ArgumentError as ArgumentError,
     BackendNotFoundError as BackendNotFoundError,
@@ -61,6 +62,7 @@ __all__ = [
     "ErasureError",
     "Executable",
     "Halves",
+    "InstalledEngine",
     "LoadedProgram",
     "Memory",
     "MissingTransformError",
@@ -76,6 +78,7 @@ __all__ = [
     "compile",
     "default_backend",
     "devices",
+    "engines",
     "lazy_handle",
     "load",
     "load_executable",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Sequence
-from typing import Any, Protocol
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -47,6 +51,81 @@ NEEDED = {"jax": "jax", "pjrt": "pypjrt", "iree": "iree.runtime"}
 """The package that each engine needs, which is an extra of this distribution."""
 
 
+DISTRIBUTIONS = {"jax": "jax", "iree": "iree-base-runtime"}
+"""The distribution whose version is that of an engine; a PJRT plug-in is one of its own."""
+
+PLUGINS = {
+    "jax-cuda13-pjrt": "cuda",
+    "jax-cuda12-pjrt": "cuda",
+    "jax-rocm7-pjrt": "rocm",
+    "libtpu": "tpu",
+    "lammps-jax-pjrt-cpu": "cpu",
+    "fastatomstruct-xla-cpu": "cpu",
+    "cyxla-pjrt-cpu": "cpu",
+}
+"""The platform of each distribution that has a PJRT plug-in, the one to prefer first."""
+
+INSTALL_CPU = "pip install --no-deps lammps-jax-pjrt-cpu (Linux)"
+"""How to get a plug-in for CPUs, whose wheel asks for JAX without need."""
+
+_LIBRARY = re.compile(
+    r"((lib)?pjrt_cpu|pjrt_c_api_cpu_plugin|xla_(cuda|rocm)_plugin|libtpu)\.(so|dylib|dll)"
+)
+
+
+class InstalledEngine(NamedTuple):
+    """An engine that is here.
+
+    Attributes:
+      engine: what `load` takes as `engine=`: `"jax"`, `"pjrt"` or `"iree"`.
+      distribution: what was installed, such as `lammps-jax-pjrt-cpu`.
+      version: that of the distribution.
+      path: the folder of the package; of a PJRT plug-in the library, which `plugin=` takes.
+    """
+
+    engine: str
+    distribution: str
+    version: str
+    path: Path
+
+
+def engines() -> list[InstalledEngine]:
+    """Return the engines that are installed here, one for each PJRT plug-in; imports none of them.
+
+    Plug-ins are found in the distributions that `docs/without_jax.md` names; `load` takes others
+    by their path.
+    """
+    found: list[InstalledEngine] = []
+    for engine in filter(is_installed, MODULES):
+        if engine == "pjrt":
+            found += installed_plugins()
+            continue
+        name, spec = DISTRIBUTIONS[engine], importlib.util.find_spec(NEEDED[engine])
+        place = Path(spec.origin).parent if spec is not None and spec.origin else Path()
+        distribution = _distribution(name)
+        version = distribution.version if distribution else "unknown"
+        found.append(InstalledEngine(engine, name, version, place))
+    return found
+
+
+def _distribution(name: str) -> importlib.metadata.Distribution | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.distribution(name)
+    return None
+
+
+def installed_plugins(platform: str | None = None) -> Iterator[InstalledEngine]:
+    """Yield the PJRT plug-ins that are installed, of a platform or of all, in order."""
+    for name, its_platform in PLUGINS.items():
+        distribution = _distribution(name) if platform in (None, its_platform) else None
+        if distribution is None:
+            continue
+        for file in distribution.files or ():
+            path = Path(str(distribution.locate_file(file)))
+            if _LIBRARY.fullmatch(file.name) and path.is_file():
+                yield InstalledEngine("pjrt", name, distribution.version, path)
+
+
 def is_installed(engine: str) -> bool:
     """Return True if the package that an engine needs can be imported."""
     try:
@@ -77,8 +156,8 @@ def no_engine() -> EngineNotFoundError:
     """Return the error for a call of a program for which nothing is there to run it."""
     return EngineNotFoundError(
         "nothing here runs a program: JAX is not installed, and no engine was named",
-        do='pip install "pullback-runtime[jax]"; or pip install "pullback-runtime[pjrt]" and load '
-        'the file with engine="pjrt", plugin="path/to/the/plug-in.so"',
+        do='pip install "pullback-runtime[jax]"; or pip install "pullback-runtime[pjrt]" and a '
+        f'plug-in, {INSTALL_CPU}, and load the file with engine="pjrt"',
     )
 
 

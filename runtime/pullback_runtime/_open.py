@@ -41,8 +41,8 @@ def load(
         bytecode, too.
       entry: which of the programs of the file, by default the first; of another module, the
         function.
-      engine: 'jax'; 'pjrt', a plug-in that is named by its path; or 'iree'.
-      plugin: the path of the PJRT plug-in; by default one that pypjrt finds.
+      engine: 'jax'; 'pjrt', a plug-in; or 'iree'. `engines()` lists those that are here.
+      plugin: the path of the PJRT plug-in; by default the first that is installed.
       backend: 'cpu', 'cuda', 'rocm' or 'tpu'; by default, where the arguments are.
       allow_custom_calls: targets of custom calls that you vouch for, such as one that you have
         registered by `jax.ffi`.
@@ -89,7 +89,7 @@ def save_executable(
       path: the file to write.
       entry: which of the programs of the file, by default the first.
       engine: 'jax', the default where it is installed, or 'pjrt'.
-      plugin: the path of the PJRT plug-in.
+      plugin: the path of the PJRT plug-in; by default the first that is installed.
       backend: 'cpu', 'cuda', 'rocm' or 'tpu'; by default that of the engine's first device.
 
     Raises: ArtifactError for what is no such file; CompileError where it cannot be compiled.

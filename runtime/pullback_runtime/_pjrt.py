@@ -15,14 +15,15 @@ import numpy as np
 import pypjrt
 
 from pullback_runtime._container import read_layout
+from pullback_runtime._engines import INSTALL_CPU, installed_plugins
 from pullback_runtime._errors import BackendNotFoundError, CompileError, PullbackRuntimeError
 from pullback_runtime._host import host_features
 from pullback_runtime._signature import read_type
 
 ENDS = 1 << 16
 INSTALL = (
-    "name a plug-in by plugin=PATH; there is one for CPUs (Linux) in the package "
-    "lammps-jax-pjrt-cpu, for NVIDIA GPUs in jax-cuda13-pjrt, for TPUs in libtpu"
+    f"name a plug-in by plugin=PATH, or install one: for CPUs, {INSTALL_CPU}; for NVIDIA GPUs, "
+    "jax-cuda13-pjrt; for TPUs, libtpu"
 )
 
 _TYPES = {
@@ -213,12 +214,20 @@ def _supported_code(names: dict[int, str], code: int) -> str:
 def open_engine(plugin: str | os.PathLike[str] | None, backend: str | None) -> PjrtEngine:
     """Load a plug-in; each is loaded once in a process.
 
+    Without a name it is `$PYPJRT_PLUGIN`, else the first that is installed, else one that pypjrt
+    finds.
+
     Raises: BackendNotFoundError where there is none, or none for this backend.
     """
+    named = plugin or os.environ.get("PYPJRT_PLUGIN")
+    installed = None if named else next(installed_plugins(backend), None)
     try:
-        path = pypjrt.find_plugin(plugin) if plugin is None else Path(plugin).expanduser()
+        path = Path(named or (installed.path if installed else pypjrt.find_plugin())).expanduser()
     except FileNotFoundError as error:
-        raise BackendNotFoundError("no PJRT plug-in was named or found", do=INSTALL) from error
+        raise BackendNotFoundError(
+            f"no PJRT plug-in{f' for {backend}' if backend else ''} was named or is installed",
+            do=INSTALL,
+        ) from error
     if not path.is_file():
         raise BackendNotFoundError(f"there is no PJRT plug-in at {path}", do=INSTALL)
     engine = _opened(path.resolve())

@@ -83,7 +83,7 @@ def engine(folder: Path, name: str, **options: Any) -> None:
     program = runtime.load(recurrent, engine=name, **options)
     says(
         lambda: program(np.ones(3), np.ones(4)),
-        "argument 1 (inputs) has the wrong shape: expected float32[5], got float32[4]",
+        "argument 1 (inputs) has the wrong shape: expected float32[5], got float64[4] of NumPy",
         kind="ArgumentError",
     )
     says(lambda: program(np.ones(3)), "2 positional arguments are expected, and 1 were given")
@@ -134,7 +134,13 @@ def plugins(folder: Path, plugin: str, other: str) -> None:
     says(lambda: load(plugin="nowhere.so"), "no PJRT plug-in at", kind=absent)
     for wrong in (folder / "text.mlir", sys.modules["_ctypes"].__file__):
         says(lambda wrong=wrong: load(plugin=wrong), "this file is no PJRT plug-in", kind=absent)
-    says(lambda: load(engine="pjrt"), "no PJRT plug-in was named", kind=absent)
+    needs = "no PJRT plug-in for cuda was named or is installed"
+    says(lambda: load(engine="pjrt", backend="cuda"), needs, "jax-cuda13-pjrt", kind=absent)
+    here = [str(each.path) for each in runtime.engines() if each.engine == "pjrt"]
+    assert sorted(here) == sorted([plugin, other])
+    for backend in (None, "cpu"):
+        found = load(engine="pjrt", backend=backend).flat(*stored(recurrent, "argument"))
+        agree(found, stored(recurrent, "result"))
     says(lambda: load(engine="iree", plugin=plugin), "IREE takes no PJRT plug-in")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", runtime.CompiledAgainWarning)
