@@ -23,6 +23,8 @@ SHOWN = re.compile(r"(?<=```\n)\n```(?:text|mlir)\n.*?```\n", re.S)
 CHANGES = [
     (re.compile(r"^```python\n(# (\w+\.py)\n)", re.M), r"```python\n%%writefile \2\n\1"),
     (re.compile(r"^```sh\n(?=pullback )", re.M), "```python\n%%sh --no-raise-error\n"),
+    # A notebook shows programs, tables and reports folded; `print` would write their text.
+    (re.compile(r"^print\((\w+|pb\.find_nan.*)(\.bytes)?\)$", re.M), r"display(\1)"),
     (re.compile(r"\]\((\w+)\.md(?=[)#])"), r"](../\1.html"),
 ]
 
@@ -49,6 +51,9 @@ def main(folder: Path) -> None:
             NotebookClient(made, km=kernel, resources=resources, timeout=300).execute(
                 cleanup_kc=True
             )
+        shown = [out for cell in made.cells for out in cell.get("outputs", ())]
+        if not any("text/html" in out.get("data", ()) for out in shown):
+            raise AssertionError(f"{page}: no cell shows a program, a table or a report")
         nbformat.write(made, folder / f"{page}.ipynb")
 
 

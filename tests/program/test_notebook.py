@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import types
 
 import jax
 import jax.numpy as jnp
@@ -102,3 +103,20 @@ def test_an_executable_has_its_figures(program):
     assert "HloModule" in shown
     assert f"bytes of arguments{executable.memory().arguments}" in shown
     assert f"flops{executable.cost()['flops']:,.0f}" in shown
+
+
+def test_a_report_on_a_nan_is_a_table():
+    report = pb.find_nan(lambda x: jnp.log(x - 2) * jnp.sum(x < 0))(np.float32([2.0, 3.0]))
+    shown = report._repr_html_()
+    title, *rows = str(report).splitlines()
+    assert f"<details open><summary>{html.escape(title)}</summary>" in shown
+    assert shown.count("<tr>") == 1 + sum(row[2] != " " for row in rows)
+    for row in rows:
+        assert html.escape(row.partition(":  ")[2].strip() or row.strip()) in shown
+
+
+def test_ipython_shows_the_text_of_a_report_on_a_nan():
+    report = pb.find_nan(jnp.log)(np.float32(-1))
+    said = []
+    report._repr_pretty_(types.SimpleNamespace(text=said.append), False)
+    assert said == [str(report)]

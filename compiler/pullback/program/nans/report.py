@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import html
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from pullback.ir import notebook
 
 INDENT = 12
 MOST_STEPS = 8
@@ -87,10 +91,25 @@ class NanReport:
     mixer: str | None = None
 
     def __str__(self) -> str:
-        if isinstance(self.origin, NanPlace):
-            first, around = f"{self.what} made by {self.origin}", self.origin.around
-        else:
-            first, around = f"{self.what} in {self.origin}", ()
+        return "\n".join([self._title, *(_row(*each) for each in self._rows())])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show in IPython what `str` returns."""
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the same rows as a table."""
+        rows = notebook.table(("", ""), list(self._rows()))
+        return notebook.page(notebook.fold(html.escape(self._title), rows, is_open=True))
+
+    @property
+    def _title(self) -> str:
+        is_made = isinstance(self.origin, NanPlace)
+        return f"{self.what} {'made by' if is_made else 'in'} {self.origin}"
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and the text of each row."""
+        around = self.origin.around if isinstance(self.origin, NanPlace) else ()
         rows = [
             ("rule", self.rule),
             *(("in", each) for each in reversed(around)),
@@ -100,7 +119,7 @@ class NanReport:
             ("reaches", self.result),
             ("unless", self.mixer and f"{self.mixer} takes it from another element"),
         ]
-        return "\n".join([first, *(_row(name, text) for name, text in rows if text)])
+        return ((name, text) for name, text in rows if text)
 
     def _value(self) -> str:
         size = self.value.size
