@@ -160,6 +160,22 @@ def test_a_click_on_a_rule_marks_its_functions_calls_and_derived_ops(opened):
     assert any("stablehlo.minimum" in text for text in rows(opened, "vjp", "of"))
 
 
+def test_a_click_on_the_def_of_a_rule_marks_its_functions_and_calls(opened):
+    find(opened, "def clip_cotangent_bwd")
+    row(opened, "source", "def clip_cotangent_bwd").click()
+    (own,) = rows(opened, "source", "own")
+    assert str(line_of("def clip_cotangent_bwd")) in own
+    assert any("@clip_cotangent.bwd" in text for text in rows(opened, "program", "own"))
+    assert opened.find_element(By.ID, "selected").text == "rule of @clip_cotangent: bwd, fwd"
+
+
+def test_a_wide_page_shows_fifty_characters_of_source(opened):
+    code = row(opened, "source", "import jax.numpy").find_element(By.CLASS_NAME, "code")
+    pane = opened.find_element(By.ID, "pane-source")
+    width = pane.rect["x"] + pane.rect["width"] - code.rect["x"]
+    assert width / (code.rect["width"] / (len(code.text) + 1)) >= 50  # the padding is a letter
+
+
 def test_the_name_of_a_derivative_op_selects_its_rule(opened):
     find(opened, 'composite "pullback.linear_call"')
     call = row(opened, "program", '"pullback.linear_call"')

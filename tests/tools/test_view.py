@@ -145,6 +145,68 @@ def test_rules_name_their_functions_and_calls(shown):
     assert [functions[call].callee for call in rule["calls"]] == ["clipped"]
 
 
+RULES = """
+import jax
+import jax.numpy as jnp
+import pullback as pb
+
+
+def halved(x):
+    return x / 2
+
+
+@jax.custom_jvp
+def root(x):
+    return jnp.sqrt(x)
+
+
+@root.defjvp
+def root_jvp(primals, tangents):
+    y = root(*primals)
+    return y, halved(tangents[0]) / y
+
+
+@jax.custom_vjp
+def clipped(x):
+    return x
+
+
+def clipped_bwd(_, ct):
+    return (jnp.clip(ct, -1.0, 1.0),)
+
+
+clipped.defvjp(lambda x: (x, None), clipped_bwd)
+
+
+def loss(x):
+    return halved(root(clipped(x)))
+
+
+def main(path):
+    pb.trace(loss)(1.0).save(path)
+"""
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_the_def_of_a_rule_is_a_line_of_it(tmp_path, is_file):
+    """A click there marked nothing: no op is of that line."""
+    path, saved = tmp_path / "rooted.py", tmp_path / "loss.mlirbc"
+    path.write_text(RULES)
+    namespace: dict = {}
+    exec(compile(RULES, str(path), "exec"), namespace)
+    if is_file:
+        namespace["main"](saved)  # whose line is on the stack in which rules are traced
+    program = pb.load(saved) if is_file else pb.trace(namespace["loss"])(1.0)
+    data = page_data(read_stages(program, None), "loss", "loss", None)
+    begins = {text: RULES.splitlines().index(f"def {text}:") + 1 for text in DEFINITIONS.values()}
+    for rule in data["rules"]:
+        assert rule["lines"] == [[str(path), begins[DEFINITIONS[rule["name"]]]]]
+    assert {rule["name"] for rule in data["rules"]} == {*DEFINITIONS}
+
+
+DEFINITIONS = {"root": "root_jvp(primals, tangents)", "clipped": "clipped_bwd(_, ct)"}
+
+
 def test_figures_of_lines_and_functions(shown):
     _, _, data, path = shown
     lines = {line: figures for file, line, *figures in data["lines"] if file == str(path)}

@@ -69,6 +69,9 @@ for (const [id] of data.functions) {
 }
 const ruleOf = new Map(); // op -> the rule whose call it is
 data.rules.forEach((rule, number) => rule.calls.forEach((call) => ruleOf.set(call, number)));
+const definedAt = new Map(); // "file:line" of a `def` -> the rule that it is of
+data.rules.forEach((rule, number) =>
+  rule.lines.forEach(([file, line]) => definedAt.set(lineKey(file, line), number)));
 const opText = (op) => {
   const made = op.makes.length && op.id !== op.func ? `${values[op.makes[0]].name} = ` : "";
   return `${made}${op.name} in ${functionName.get(op.func)}`;
@@ -122,17 +125,18 @@ const selectValue = (v) => {
 };
 const selectLine = (file, line) => {
   const key = lineKey(file, line);
+  if (definedAt.has(key)) return selectRule(definedAt.get(key), [key]);
   const of = heirs(atLine.get(key) || []);
   select(`${shortest(file)}:${line}`, new Set(), new Set(), of, -1, [key]);
 };
-const selectRule = (number) => {
+const selectRule = (number, lines = []) => {
   const rule = data.rules[number];
   const isPlainCall = (op) => op.name === "func.call" && op.callee >= 0;
   const own = reached(Object.values(rule.functions).flatMap((f) => inFunction.get(f)),
     (op) => isPlainCall(op) ? inFunction.get(op.callee) : []);
   const of = heirs([...own, ...rule.calls]);
   const names = Object.keys(rule.functions).join(", ") || "no rule";
-  select(`rule of @${rule.name}: ${names}`, own, new Set(rule.calls), of);
+  select(`rule of @${rule.name}: ${names}`, own, new Set(rule.calls), of, -1, lines);
 };
 const clearSelection = () => select("", new Set(), new Set(), new Set());
 

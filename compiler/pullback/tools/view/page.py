@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import html
 import json
+import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -164,10 +165,30 @@ class _Data:
         for number, op in enumerate(program.ops):
             if op.rules is None or op.callee is None:
                 continue
-            rule = found.setdefault(op.callee, {"name": op.callee, "functions": {}, "calls": []})
+            rule = found.setdefault(
+                op.callee, {"name": op.callee, "functions": {}, "lines": [], "calls": []}
+            )
             rule["functions"] |= {k: functions[f] for k, f in op.rules.items() if f in functions}
             rule["calls"].append(number)
+        for rule in found.values():
+            names = {program.ops[function].function for function in rule["functions"].values()}
+            rule["lines"] = list(self._definitions(names))
         yield from found.values()
+
+    def _definitions(self, functions: set[str]) -> Iterator[list[Any]]:
+        """Yield file and line of the `def` of each Python function that these were traced from.
+
+        It is the outermost one of the user's on the stack that `@main` was not traced in.
+        """
+        every = self.listings[0].ops
+        around = {name for op in every if op.function == "main" for _, _, name in op.places}
+        outermost: set[Frame] = set()
+        for op in every:
+            if op.function in functions:
+                own = (f for f in reversed(op.places) if f[2] not in around)
+                outermost |= set(islice((f for f in own if not is_installed(f[0])), 1))
+        found = filter(None, (_definition(*place) for place in outermost))
+        yield from ([self._file(file), line] for file, line in sorted(set(found)))
 
     def _stored(self) -> dict[str, Any] | None:
         if self.stored is None:
@@ -195,6 +216,16 @@ class _Data:
                 if self.written is not None and path.stat().st_mtime > self.written:
                     known["remark"] = "changed after the program was saved: lines may have moved"
             yield known
+
+
+def _definition(file: str, line: int, name: str) -> tuple[str, int] | None:
+    """Return the place of the `def` of the function that a line is in; None if it is not there."""
+    try:
+        rows = Path(file).read_text(encoding="utf-8").splitlines()[:line]
+    except (OSError, UnicodeDecodeError):
+        return None
+    begins = re.compile(rf"\s*(async )?def {re.escape(name.rpartition('.')[2])}\b")
+    return next(((file, i) for i in range(len(rows), 0, -1) if begins.match(rows[i - 1])), None)
 
 
 def _add(total: list[int], op: ListedOp) -> None:
