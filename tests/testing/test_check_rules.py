@@ -155,6 +155,42 @@ def test_a_rule_that_is_lost_in_noise_is_doubtful():
     assert "where it stops may account for that" in str(report)
 
 
+def wave(per_unit, factor):
+    """sin(kx) / k, whose derivative cos(kx) is multiplied by a factor."""
+
+    @jax.custom_vjp
+    def waved(x):
+        return jnp.sin(per_unit * x) / per_unit
+
+    waved.defvjp(lambda x: (waved(x), x), lambda x, ct: (factor * ct * jnp.cos(per_unit * x),))
+    return waved
+
+
+@pytest.mark.parametrize("per_unit", [1e2, 1e4, 1e6, 1e8])
+@pytest.mark.parametrize("x", [np.float32(100.0), np.linspace(90, 110, 5, dtype=np.float32)])
+def test_a_right_rule_of_a_function_of_short_waves_does_not_fail(per_unit, x):
+    """Neighbouring numbers are periods apart, and slopes over them agree by accident."""
+    assert not find(wave(per_unit, 1.0), x).failed
+
+
+@pytest.mark.parametrize("per_unit", [1.0, 1e2, 1e4, 1e6])
+def test_a_wrong_rule_of_a_function_of_short_waves_fails_where_it_is_resolved(per_unit):
+    assert verdicts(find(wave(per_unit, 1.05), np.float32(100.0)), "vjp") == ["FAIL"]
+
+
+def test_a_function_that_its_type_does_not_resolve_is_doubtful():
+    report = find(wave(1e8, 1.05), np.float32(100.0))
+    (found,) = (each for each in report if each.check == "vjp")
+    assert found.verdict == "doubtful"
+    assert found.reason == (
+        "the function is not resolved by float32 near this point: check it in 64 bits, or at "
+        "smaller values"
+    )
+    with jax.enable_x64(True):
+        assert not find(wave(1e8, 1.0), np.float64(1e-3)).failed
+        assert find(wave(1e8, 1.05), np.float64(1e-8)).failed
+
+
 def test_rules_of_jax_that_are_false_on_purpose_are_not_followed():
     """Those behind `sinc` stand for a power series at zero."""
     assert not find(lambda x: jnp.sinc(x), X, order=2).failed

@@ -59,3 +59,27 @@ def test_where_there_is_no_value_there_is_no_slope():
         found = slope(np.sqrt, np.array([-1.0, 0.0, 1.0]))
     assert list(np.isfinite(found.value)) == [False, False, True]
     assert list(np.isfinite(found.error)) == [False, False, True]
+
+
+def test_slopes_to_neighbours_tell_of_waves_between_them():
+    """Slopes over longer steps agree by accident, about zero."""
+    wave, precision = 1e8, float(np.finfo(np.float32).eps)
+    at = lambda x: lambda distance: [np.sin(wave * (x + distance)) / wave]  # noqa: E731
+    points = np.linspace(90.0, 110.0, 501)
+    (found,) = along(at(points), EPSILON, 8, 100.0, precision)
+    assert np.mean(found.grain > 0.5 * np.abs(found.value)) > 0.99
+    (found,) = along(at(points * 1e-9), EPSILON, 8, 1e-7, precision)  # a wave is 5 million of them
+    assert np.max(found.grain) < 1e-5
+
+
+def test_the_grain_is_how_far_the_slope_moves_to_a_neighbour():
+    precision = float(np.finfo(np.float32).eps)
+    (found,) = along(lambda d: [np.sin(X + d)], EPSILON, 8, 3.0, precision)
+    moved = np.abs(np.sin(X)) * 3.0 * precision
+    assert np.all(found.grain > 0.99 * moved - 1e-8)
+    assert np.all(found.grain < 1.5 * moved + 1e-8)
+
+
+def test_a_kink_has_no_grain():
+    (found,) = along(lambda d: [np.abs(np.zeros(1) + d)], EPSILON, 8, 1.0, 1e-7)
+    assert found.grain == 0

@@ -127,7 +127,8 @@ def test_where_nothing_can_be_compared_there_is_doubt(run):
     assert code == 0
     assert "doubtful nowhere jvp: the function has no slope there that can be told" in output
     assert "rules.py:59, in elsewhere" in output
-    assert "0 failed, 1 doubtful" in output
+    assert "doubtful nowhere vjp: the function has no slope there that can be told" in output
+    assert "0 failed, 2 doubtful" in output
 
 
 def test_findings_as_json(run):

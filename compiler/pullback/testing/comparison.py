@@ -16,7 +16,7 @@ from pullback.errors import MissingRuleError, headline
 from pullback.testing.findings import Finding
 from pullback.testing.judgements import Limits, Outcome, Tally, judged
 from pullback.testing.points import Point
-from pullback.testing.slopes import Draw, Slope, inner, paired, reals
+from pullback.testing.slopes import LEAST, Draw, Slope, inner, paired, reals
 from pullback.testing.subjects import Derivative, Subject, compiled, described, scale_of
 
 ROUNDING = 30.0
@@ -119,7 +119,14 @@ class Comparison:
                 if not point.is_special:
                     sizes = [_largest(slope.value) for slope in slopes]
                     self.typical = max([self.typical, *sizes])
-                yield i, tangent, slopes
+                yield i, tangent, list(map(self._resolved, slopes))
+
+    def _resolved(self, slope: Slope) -> Slope:
+        """Return a slope without a bound on its error where slopes to neighbours are others."""
+        least = ROUNDING * max(self.subject.epsilon, LEAST) * self.typical
+        is_lost = slope.grain > np.fmax(0.5 * np.abs(slope.value), least)
+        error, grain = (np.where(is_lost, np.inf, each) for each in (slope.error, slope.grain))
+        return replace(slope, error=error, grain=grain)
 
     def _limits(self, scale: float, values: Any, is_exact: bool) -> Limits:
         """Return the limits of a rule, or of the same in 64 bits, whose constants may be narrow."""
@@ -152,7 +159,7 @@ class Comparison:
                     if _is_ambiguous(tangent, slope, rule):
                         continue
                     error = np.where(_known(measured, k), slope.error, np.inf)
-                    slope = replace(slope, error=error)
+                    slope = replace(slope, error=error + (0.0 if is_exact else slope.grain))
                     scale, value = scale_of(point.operands[i]), reals([values[k]])[0]
                     limits = self._limits(scale, value, is_exact)
                     outcome = judged(rule, slope, limits, _largest(slope.value))
@@ -197,11 +204,16 @@ class Comparison:
         k, value, ct, mask = given
         places = {i: n for n, i in enumerate(self.subject.moved)}
         for i, tangent, slopes in measured:
+            if mask.size and not mask.any():  # then the cotangent is zero, and all rules agree
+                tally.skip(_unknown(slopes[k], point.operands[i]), **self._place(point))
+                continue
             pulled = found[places[i]]
             rule = np.asarray([inner(paired([pulled]), reals([tangent]))])
             if _is_ambiguous(tangent, slopes[k], rule):
                 continue
             slope, size = _along(paired([ct])[0], slopes[k])
+            if not is_exact:
+                slope = replace(slope, error=slope.error + slope.grain)
             limits = self._limits(scale_of(point.operands[i]), reals([value])[0], is_exact)
             weight = float(np.abs(ct).sum())
             limits = replace(
@@ -240,7 +252,7 @@ class Comparison:
                     **self._place(point),
                 )
         if rule.size and np.all(outcome.unsure):
-            tally.skip("the function has no slope there that can be told", **self._place(point))
+            tally.skip(_unknown(slope, point.operands[i]), **self._place(point))
         else:
             tally.sure = True
 
@@ -472,6 +484,17 @@ def _is_ambiguous(tangent: Any, slope: Slope, rule: np.ndarray) -> bool:
     return not is_one and bool(np.any(slope.bends)) and bool(np.all(np.isfinite(rule)))
 
 
+def _unknown(slope: Slope, operand: Any) -> str:
+    """Return why nothing is compared with a slope."""
+    if not np.any(np.isposinf(slope.grain)):
+        return "the function has no slope there that can be told"
+    wider = "" if jnp.finfo(operand.dtype).bits == 64 else " in 64 bits, or"
+    return (
+        f"the function is not resolved by {operand.dtype.name} near this point: check it{wider} at "
+        "smaller values"
+    )
+
+
 def _is_known(slope: Slope) -> np.ndarray:
     return np.isfinite(slope.value) & np.isfinite(slope.error)
 
@@ -493,5 +516,6 @@ def _along(ct: np.ndarray, slope: Slope) -> tuple[Slope, float]:
             total(np.fmax(*ends)),
             np.asarray([np.any(slope.bends)]),
             total(weight * slope.unsteady),
+            total(weight * slope.grain),
         )
         return whole, float(total(np.abs(value))[0])

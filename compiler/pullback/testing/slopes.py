@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,6 +25,12 @@ ULPS = 4.0
 SAFETY = 2.0
 """Times the difference of extrapolations: the error that is believed."""
 
+GRAINS = (1.0, 1.7, 2.9)
+"""Steps to about the neighbours of a point, in its precision: no two of them alias alike."""
+
+LEAST = 2.0**-34
+"""The least of these steps, relative to the point: in 64 bits, rounding is 1e-5 of a slope."""
+
 BOUNDS = (0.1, 0.9)
 """Random numbers are between these, unless others are asked for."""
 
@@ -43,6 +49,8 @@ class Slope:
       low, high: the slopes of the two sides, the smaller one first.
       bends: these differ: the function has a kink.
       unsteady: how far the slopes over larger steps are apart.
+      grain: how far slopes to neighbours of the point are apart from it; infinite where they are
+        others altogether, so that the function is not resolved.
     """
 
     value: np.ndarray
@@ -51,9 +59,10 @@ class Slope:
     high: np.ndarray
     bends: np.ndarray
     unsteady: np.ndarray
+    grain: np.ndarray
 
 
-def along(run: Run, epsilon: float, size: int, scale: float) -> list[Slope]:
+def along(run: Run, epsilon: float, size: int, scale: float, precision: float = 0.0) -> list[Slope]:
     """Return the slope of each result along a line, by Ridders' method.
 
     Args:
@@ -61,6 +70,7 @@ def along(run: Run, epsilon: float, size: int, scale: float) -> list[Slope]:
       epsilon: of the type that the function computes with.
       size: bytes of a real number of that type.
       scale: of the point: the largest step is `FIRST_STEP` of it.
+      precision: of the type of the point, where the function computes in 64 bits.
     """
     steps = [scale * FIRST_STEP / RATIO**j for j in range(STEPS[size])]
     center = reals(run(0.0))
@@ -71,7 +81,32 @@ def along(run: Run, epsilon: float, size: int, scale: float) -> list[Slope]:
         for k, middle in enumerate(center):
             sides = [each[k] for each in left], middle, [each[k] for each in right]
             slopes.append(_slope(*sides, steps, epsilon))
+        if precision:
+            near = [scale * max(precision, LEAST) * each for each in GRAINS]
+            after, before = ([reals(run(sign * step)) for step in near] for sign in (1, -1))
+            for k, middle in enumerate(center):
+                sides = [each[k] for each in before], middle, [each[k] for each in after]
+                grain = _grain(slopes[k], *sides, near, epsilon)
+                slopes[k] = replace(slopes[k], grain=grain)
     return slopes
+
+
+def _grain(
+    slope: Slope,
+    left: Arrays,
+    middle: np.ndarray,
+    right: Arrays,
+    steps: list[float],
+    epsilon: float,
+) -> np.ndarray:
+    """Return how far slopes to the neighbours of a point are apart from those of its sides."""
+    step = np.reshape(steps, (-1, *[1] * middle.ndim))
+    after, before = (np.stack(right) - middle) / step, (middle - np.stack(left)) / step
+    sides = np.concatenate([after, before])
+    outside = np.fmax(sides - slope.high, slope.low - sides).max(0)
+    moved = np.where(slope.bends, 0.0, np.abs(after[0] - before[0]))
+    grain = np.fmax(outside, moved) - SAFETY * _rounding(middle, epsilon) / steps[0]
+    return np.where(grain > 0, grain, 0.0)
 
 
 def _slope(
@@ -89,7 +124,13 @@ def _slope(
     coarse = np.stack(both[:6])
     unsteady = SAFETY * (coarse.max(0) - coarse.min(0))
     return Slope(
-        value, error, np.fmin(ends[0], ends[2]), np.fmax(ends[1], ends[3]), bends, unsteady
+        value,
+        error,
+        np.fmin(ends[0], ends[2]),
+        np.fmax(ends[1], ends[3]),
+        bends,
+        unsteady,
+        np.zeros_like(value),
     )
 
 

@@ -176,7 +176,8 @@ class Subject:
             return function(*values)
 
         with jax.enable_x64(is_wide or jax.config.jax_enable_x64):
-            return along(run, epsilon, size, scale)
+            neighbour = self.epsilon / scale_of(tangent) if is_wide else 0.0
+            return along(run, epsilon, size, scale, neighbour)
 
     def derivative(self, mode: str, directions: Operands) -> Subject:
         """Return the derivative by the rule as a function of its own, to be checked in turn.
