@@ -158,10 +158,7 @@ def ott_sinkhorn_by_defaults() -> Made:
     return loss, (_points(4, 0.0), _points(5, 1.0))
 
 
-SHARED = "items share y and a result, so no rule is for cotangents of all; pb.vmap(cost) has one"
-
-
-@CATALOGUE.add(tolerance=1e-5, known={"as_jax": SHARED, "file: save": SHARED})
+@CATALOGUE.add(tolerance=1e-5)
 def ott_sinkhorn_batch() -> Made:
     """A batch of solves, which end after different numbers of iterations; all defaults."""
 
