@@ -1,4 +1,9 @@
-"""Activity analysis: the values that depend on what is differentiated by, and their ops."""
+"""Activity analysis: the values that depend on what is differentiated by, and their ops.
+
+A forward dataflow analysis: a value is active or not, a lattice of two points. The transfer
+function of an op is `activity` of its rule; without one, all results that can have tangents are
+active.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +81,8 @@ def active_results(op: Op) -> list[Value]:
 def analyzed(op: Op, analysis: Callable[..., Mask], *more: Hashable) -> Mask:
     """Return what `activity` or `reached` of a rule says of an op; memoized if the op has regions.
 
-    The analysis of an op asks again for those of the ops nested in it: without the memo, the time
-    would be exponential in the depth of nesting.
+    The transfer function of an op runs those of the ops nested in it, more than once where it looks
+    for a fixpoint: without the memo, time would be exponential in the depth of nesting.
     """
     if not op.rule.regions:
         return analysis(op, *more)

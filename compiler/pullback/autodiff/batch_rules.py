@@ -10,7 +10,7 @@ that it had before is one that all items share.
         return op.again(permutation=build.i64s((0, *shifted(permutation))))
 
 An op without a rule runs for one item after the other, in a loop: see autodiff/batching.py. A rule
-that returns None asks for that.
+that returns None requests that.
 """
 
 from __future__ import annotations

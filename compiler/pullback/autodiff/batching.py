@@ -166,8 +166,8 @@ class Batching:
     def loop_flags(self, operation: Any, flags: Flags, known: set[Value]) -> list[bool]:
         """Return which carries of a loop depend on the batch: all that vary, if its condition does.
 
-        Memoized, because each loop asks more than once for the loops in it: otherwise, time would
-        be exponential in the depth of nesting.
+        Memoized, because the fixpoint of each loop analyzes the loops in it more than once:
+        otherwise, time would be exponential in the depth of nesting.
         """
         captured = frozenset(known.intersection(captures(operation)))
         key = "loop flags", operation, mask_of(flags), captured
@@ -221,7 +221,7 @@ class Frame:
     """The sweep over one block; `values` maps values that depend on the batch to batched ones.
 
     `rows` does so for arrays that the body of a loop reads or writes slot by slot: there the slots
-    come first, and the batch axis behind them. See rules/loops/batched_stacks.py.
+    come first, and the batch axis after them. See rules/loops/batched_stacks.py.
     """
 
     def __init__(self, batching: Batching, outer: Frame | None = None) -> None:
@@ -256,11 +256,11 @@ class Frame:
         return self.batching.ends_apart(blocks(op.operation)[0], flags, set(self.values))
 
     def run(self, block: Any) -> None:
-        """Put a batched op in front of each op of the block that depends on the batch."""
+        """Insert a batched op before each op of the block that depends on the batch."""
         self.visit(operations(block))
 
     def visit(self, steps: Sequence[Any]) -> None:
-        """Put a batched op in front of each of these ops that depends on the batch."""
+        """Insert a batched op before each of these ops that depends on the batch."""
         with build.inserting(None):
             for operation in steps:
                 name = operation.name

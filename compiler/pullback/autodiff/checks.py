@@ -110,7 +110,7 @@ def check_count(op: Op, found: Any, expected: int, what: str) -> None:
 
 
 def check_cotangents(op: Op, found: Any) -> None:
-    """Raise RuleResultError if these are no cotangents of the op's operands."""
+    """Raise RuleResultError if these are not cotangents of the op's operands."""
     check_count(op, found, len(op.operands), "cotangent")
     for v, ct in zip(op.operands, found, strict=True):
         if ct is not None and not isinstance(ct, InPlace):

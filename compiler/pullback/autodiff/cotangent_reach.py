@@ -1,5 +1,8 @@
 """Dataflow analysis: which active values get a cotangent, so that loops accumulate only these.
 
+It runs backward over the ops that activity analysis found; the transfer function of an op is
+`reached` of its rule, and without one, all of its active operands are reached.
+
 A value that only decides which branch is taken gets none. It must not get a zero instead: the ops
 that made it would multiply that by their slopes, and by an infinite one that gives NaN.
 """
@@ -50,7 +53,7 @@ def _flags(op: Op, results: Sequence[bool]) -> Sequence[bool]:
 
 
 def each_its_own(op: Op, results: Sequence[bool]) -> list[bool]:
-    """Return the operands that get cotangents if result i is operand i, moved or rearranged."""
+    """Return the operands that get cotangents if result i is operand i, perhaps rearranged."""
     return [has and active for has, active in zip(results, op.active, strict=True)]
 
 

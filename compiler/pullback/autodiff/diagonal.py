@@ -1,7 +1,7 @@
 """Diagonal maps: linear functions of which each element depends on the same element of the input.
 
 The transpose of an elementwise op is one. A mask of zeros commutes with such a map, so it may be
-applied behind it instead of in front: see `autodiff/pending.py`.
+applied after it instead of before: see `autodiff/pending.py`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _results_of(diff: Differentiation, operation: Any, flags: list[bool]) -> lis
 
 
 def _adds_nothing(v: Value, diff: Differentiation) -> bool:
-    """Return True if an operand adds no term to a result: it is no number, such as a predicate."""
+    """Return True if an operand adds no term to a result: it is not inexact, or surely zero."""
     return not build.inexact(v.type) or adds_nothing(v, diff.functions)
 
 

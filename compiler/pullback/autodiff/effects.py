@@ -1,7 +1,7 @@
 """Erase side effects from derived functions.
 
 A linear map leaves out effects that depend on its input, as in JAX: there is no such value to show
-to the host. A loop that reverse mode runs again leaves out all of them: they have happened.
+to the host. A loop that reverse mode rematerializes leaves out all of them: they have happened.
 """
 
 from __future__ import annotations

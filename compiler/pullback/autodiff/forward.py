@@ -1,7 +1,7 @@
-"""Forward mode: behind each op, emit the ops that compute its tangents.
+"""Forward mode: after each op, emit the ops that compute its tangents.
 
-Tangents by specialized rules are deferred and emitted together: in front of the next op whose rule
-is not specialized, or where the block ends.
+Tangents by specialized rules are deferred and emitted together: before the next op whose rule is
+not specialized, or where the block ends.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _refused(tangents: Sequence[Any]) -> Refused | None:
 
 
 def unrefused(tangents: Sequence[Any]) -> list[Value | None]:
-    """Return these tangents; raise the error of the first refused one, if there is one."""
+    """Return these tangents; raise the error of the first rejected one, if there is one."""
     if refused := _refused(tangents):
         raise refused.error
     return list(tangents)
@@ -96,11 +96,11 @@ class Forward:
         return v
 
     def run(self, block: Any) -> list[Value | None]:
-        """Emit tangents behind ops of the block; return those of what the block returns."""
+        """Emit tangents after the ops of the block; return those of what the block returns."""
         return unrefused(self.sweep(block))
 
     def sweep(self, block: Any) -> list[Value | Refused | None]:
-        """Emit tangents as `run` does; refused ones may be among what is returned."""
+        """Emit tangents as `run` does; rejected ones (`Refused`) may be among those returned."""
         sequence = operations(block)
         find, read = RULES.get, reader(self.active, self.kinds, self, True)
         known, wait = IN_FORWARD.known.get, self._waiting.append
@@ -147,7 +147,7 @@ class Forward:
         del self.active[result], self.kinds[place]
 
     def _emit(self, before: Any) -> None:
-        """Emit the deferred tangents, in front of an op."""
+        """Emit the deferred tangents, before an op."""
         if not self._waiting:
             return
         tangents, here = self._tangents, build.here
@@ -231,7 +231,7 @@ def jvp_in_place(
     """Turn (args…) → (outs…) into (args…, tangents…) → (outs…, tangents of outs…).
 
     With `instantiate`, every inexact result has a tangent. Without, only the results flagged True
-    in the returned list have one; a refused tangent stands in the list itself.
+    in the returned list have one; a rejected tangent (`Refused`) stands in the list itself.
     """
     function, block = diff.function(name), diff.block(name)
     loc = function.location

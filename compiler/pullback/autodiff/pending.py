@@ -47,8 +47,8 @@ Mask = tuple[Value, bool]
 class Masked:
     """The cotangent of an operand of `select`, which is zero wherever that is not selected.
 
-    The zeros are put in behind the elementwise ops that it passes, not in front of them: where the
-    operand has an infinite slope, or NaN, and is not selected, zero times that would be NaN.
+    The mask is applied after the elementwise ops that it passes, not before them: where the operand
+    has an infinite slope, or NaN, and is not selected, zero times that would be NaN.
     """
 
     __slots__ = ("_value", "ct", "loc", "masks")
@@ -84,8 +84,8 @@ class Masked:
 class Wide:
     """A cotangent with another element type than its primal value, such as f32 for f16.
 
-    A backward rule of the user's may return one, and JAX hands it on. So do ops here that only move
-    or add elements. Where it meets arithmetic with primal values, it is converted.
+    A backward rule of the user's may return one, and JAX passes it on. So do ops here that only
+    move or add elements. Where it reaches arithmetic with primal values, it is converted.
 
     Attributes:
       ct: the cotangent in its own type; it may wait.

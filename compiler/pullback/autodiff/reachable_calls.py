@@ -1,8 +1,11 @@
 """Reachability: the calls with rules that derivatives of a program differentiate, and by what.
 
 A derivative goes through what a program calls and through rules, of any order. It does not enter
-the function of a call that has rules of its own, but to transpose it, nor meet a call none of whose
-operands depends on what can be perturbed.
+the function of a call that has rules of its own, but to transpose it, nor reach a call none of
+whose operands depends on what can be perturbed.
+
+Reachability is a worklist by depth of rules, over the call graph; perturbation is a forward
+dataflow analysis of each function on it (`ir/dependence.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from pullback_runtime._jax import operations_named
 
 
 class Meeting(NamedTuple):
-    """A call that a derivative can meet.
+    """A call that a derivative can reach.
 
     Attributes:
       call: a view of the op.
@@ -28,7 +31,7 @@ class Meeting(NamedTuple):
       depth: what rules it has come by: 0 if by none, odd if by one that can be transposed, even
         if by a transpose.
       in_rules: the same, of what rules make; None if only the program makes it.
-      transposed: the call is only met where a function around it is transposed.
+      transposed: the call is only reached where a function around it is transposed.
     """
 
     call: Any
@@ -52,18 +55,18 @@ def order_of(rule: str, depth: int) -> int:
 
 
 def met_in(module: ir.Module) -> list[Meeting]:
-    """Return the calls that derivatives of a module, as it is, can meet."""
+    """Return the calls that derivatives of a module, as it is, can reach."""
     return Meetings(functions(module)).now()
 
 
 def have_rules(met: Iterable[Meeting], order: int | None = None) -> bool:
-    """Return True if each call has rules that a derivative up to this order, or any, meets."""
+    """Return True if each call that a derivative up to this order, or any, reaches has rules."""
     wanted = (each for each in met if order is None or each.order("jvp") <= order)
     return all(each.call.symbols for each in wanted if not each.transposed)
 
 
 class Meetings:
-    """The calls that derivatives of a module can meet, while it gets more rules.
+    """The calls that derivatives of a module can reach, while it gets more rules.
 
     Args:
       functions: those of the module by name, of which there may be more later.
@@ -75,7 +78,7 @@ class Meetings:
         self._moving = _Perturbation(functions)
         self._linear = _Perturbation(functions)  # by the tangents, or cotangents, of rules
         self._rule_functions: set[str] = set()  # of which that is known
-        self._roots: set[str] = set()  # whose arguments move, and what depends on them
+        self._roots: set[str] = set()  # whose arguments are perturbed
 
     def now(self) -> list[Meeting]:
         """Return all such calls, if public functions are differentiated by all their arguments."""
@@ -164,7 +167,7 @@ class Meetings:
     def _transposed(self, names: Iterable[str]) -> list[tuple[str, str]]:
         """Return the functions of calls in rules that reverse mode transposes for want of a rule.
 
-        What they compute of operands that are no tangents is then part of the derivative, and the
+        What they compute of operands that are not tangents is then part of the derivative, and the
         next derivative differentiates it.
         """
         linear = self._linear.everywhere

@@ -99,7 +99,7 @@ class Op:
 
 
 class FarOp(Op):
-    """An op whose primal values are elsewhere: its frame brings those that a rule asks for."""
+    """An op whose primal values are elsewhere: its frame brings those that a rule reads."""
 
     __slots__ = ()
 

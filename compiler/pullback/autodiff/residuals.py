@@ -1,12 +1,12 @@
-"""Residuals and rematerialization: which primal values are stored, and which computed again.
+"""Residuals and rematerialization: which primal values are stored, and which recomputed.
 
 A backward block that is not the primal block itself (another function, the body of a reverse loop,
 a branch) reaches primal values through `Residuals`. Each one is, in this order:
 
 1. *free*: known there anyway (a constant, a loop index, a value from outside, a slice of one);
 2. otherwise a placeholder, settled once all of the block is known: a minimum cut of the primal
-   graph, by bytes, chooses what is stored; the rest is computed again from it. Products, calls and
-   loops are never computed again.
+   graph, by bytes, chooses what is stored; the rest is rematerialized from it. Products, calls and
+   loops are never recomputed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_view(operation: Any) -> bool:
 def asks_for_equality(operation: Any) -> bool:
     """Return True if an op compares computed floats for equality.
 
-    Computed again, they may differ in the last bit, so its result must be stored.
+    Recomputed, they may differ in the last bit, so its result must be stored.
     """
     if operation.name != "stablehlo.compare":
         return False
@@ -122,7 +122,7 @@ class Residuals:
       leaf: gives the backward value of a free primal value, or None; None if none is free but for
         constants and views of them.
       current: gives what stands for a primal value by now: what is one value is stored once.
-      stores_all: all values that are needed are stored, and views alone computed again.
+      stores_all: all values that are needed are stored, and only views are recomputed.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Residuals:
         self._current = current
         self._leaves: dict[Value, Value | None] = {}
         self._anchor = build.emit(_CAST, [build.scalar("i1")], ())
-        self.ip = ir.InsertionPoint(self._anchor)  # in front of all that reads residuals
+        self.ip = ir.InsertionPoint(self._anchor)  # dominates all that reads residuals
         self.values: dict[Value, Value] = {}
         self.placeholders: dict[Value, Any] = {}
         self.exact: set[Value] = set()  # found by `choose`
@@ -149,7 +149,7 @@ class Residuals:
         if self._find_leaf is None:
             return None
         if v not in self._leaves:
-            self._leaves[v] = None  # for a leaf whose own making asks for it
+            self._leaves[v] = None  # for a leaf that looks itself up while made
             self._leaves[v] = self._find_leaf(v)
         return self._leaves[v]
 
@@ -166,7 +166,10 @@ class Residuals:
         return decided(v, self._free, self._decide) if known is None else known
 
     def _decide(self, v: Value) -> Value | None:
-        """Enter whether a value is free; or return an operand of which that must be known first."""
+        """Enter whether a value is free; or return an operand of which that must be known first.
+
+        This is the transfer function of a backward search: a view is free if all its inputs are.
+        """
         is_leaf = self.leaf(v) is not None
         operation = None if is_leaf or isinstance(v, ir.BlockArgument) else v.owner.operation
         if operation is None or not is_view(operation):
@@ -287,8 +290,8 @@ class _FlowGraph:
     """Maximum flow by Dinic's algorithm: along all shortest paths at once, while there are any.
 
     A rule for a tree of parameters has thousands of values, each with a path of its own. In a long
-    chain these are of all lengths: so the flow starts along any paths, of which no edge is in a
-    circle. What is wrong in that is mended along shortest ones.
+    chain these are of all lengths: so the flow starts along arbitrary paths of the graph, which is
+    acyclic; shortest augmenting paths then make it a maximum.
     """
 
     def __init__(self) -> None:
@@ -316,7 +319,7 @@ class _FlowGraph:
         return found
 
     def _fill_paths(self, source: int, sink: int, distances: dict[int, int] | None) -> None:
-        """Send as much flow as there is room for along paths; drop nodes without a way on.
+        """Send as much flow as there is capacity for along paths; drop dead ends.
 
         Args:
           distances: those from the source, for the shortest paths only.
@@ -343,7 +346,7 @@ class _FlowGraph:
                     ways[path[-1]].pop()
 
     def _fill(self, path: list[int]) -> int:
-        """Send as much flow as fits along a path; return the index of its first full edge."""
+        """Send as much flow as fits along a path; return the index of its first saturated edge."""
         edges = list(itertools.pairwise(path))
         rooms = [self.capacity[a][b] for a, b in edges]
         flow = min(rooms)

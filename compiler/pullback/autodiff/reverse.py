@@ -3,7 +3,7 @@
 `Reverse` is the frame that rules see. It serves four uses, which differ only in where the backward
 ops go and in which values count as active:
 
-- `vjp` in one function: behind the primal ops, which it reaches as they are;
+- `vjp` in one function: after the primal ops, whose values it uses as they are;
 - `vjp` split in two functions: primal values cross as residuals;
 - `transpose` of a linear function: the active values are the linear ones, and every op on them must
   be linear;
@@ -64,7 +64,7 @@ class Reverse:
       diff: the state of the pass.
       primal: maps a value of the primal block to one that backward ops may use.
       linear: transpose: an op that is not linear in its active operands is an error.
-      hands_on: whoever runs the sweep takes cotangents of other element types than their values'.
+      hands_on: the caller accepts cotangents of other element types than their primals'.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Reverse:
         self.records: list[Record] = []
         self.replaced: dict[Value, Value] = {}
         self.is_checked = True  # each cotangent is of a specialized rule, so of its operand's type
-        self.compared: set[Value] = set()  # what must not be computed again, or may differ
+        self.compared: set[Value] = set()  # must not be recomputed: may differ
 
     def analyze(
         self, block: Any, active: Iterable[Value], kinds: Sequence[Kind] | None = None
@@ -298,7 +298,7 @@ def _is_elementwise(rule: Rule, values: Sequence[Value], places: Sequence[int | 
 
 
 def _unmasked(op: Op, given: Sequence[Any]) -> tuple[Masked | None, list[Any]]:
-    """Return the cotangents for a rule, and their mask if it is to be applied behind the rule."""
+    """Return the cotangents for a rule, and their mask if it is to be applied after the rule."""
     masked = alike(given)
     if masked is not None:
         bare = [None if ct is None else ct.ct for ct in given]

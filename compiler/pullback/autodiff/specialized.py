@@ -42,11 +42,11 @@ Record = Op | Reading
 
 
 class Kind:
-    """A type, as the same object each time, and what sweeps ask of it.
+    """A type, as the same object each time, and the facts about it that sweeps query.
 
     Attributes:
       inexact: values of the type have tangents.
-      varies: it is no tensor of static shape, so rules are not specialized for it.
+      varies: it is not a tensor of static shape, so rules are not specialized for it.
     """
 
     __slots__ = ("inexact", "type", "varies")
@@ -59,7 +59,7 @@ class Kind:
 
 
 Kinds = list[Kind | None]
-"""Those of the active values; None where nobody asked for the type yet."""
+"""Those of the active values; None where the type was not queried yet."""
 
 
 class _Known(dict[Any, Kind]):
@@ -182,11 +182,11 @@ class Specialized(NamedTuple):
     Attributes:
       function: takes what is given, then values, then constants. In reverse, given is the cotangent
         of the result, and it returns those of operands; in forward mode, given are the tangents of
-        the active operands, and it returns that of the result. None if what is given is handed on.
+        the active operands, and it returns that of the result. None if what is given is forwarded.
       takes: picks these values from the result and the operands.
       constants: those that it takes.
       gives: in reverse, the positions of the operands whose cotangents it gives; in forward mode,
-        what is handed on among what is given, or nothing if the tangent is zero.
+        what is forwarded of what is given, or nothing if the tangent is zero.
     """
 
     function: Any
@@ -278,7 +278,7 @@ def _pushed_forward(op: Op, given: Sequence[Value]) -> Emitted:
 
 
 class Mode:
-    """What rules emit in one mode, for the signatures that were met."""
+    """What rules emit in one mode, for the signatures that occurred."""
 
     def __init__(self, emit: Callable[[Op, Sequence[Value]], Emitted]) -> None:
         self._emit = emit

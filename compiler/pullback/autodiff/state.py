@@ -185,7 +185,7 @@ class Differentiation:
         )
 
     def stage(self, key: str, kind: str, asked: Asked) -> Any:
-        """Return the function(s) of a rule that is not staged yet; asks the rule table once."""
+        """Return the function(s) of a rule that is not staged yet; queries the rule table once."""
         return self.cached(
             ("rule", key, kind, asked), lambda: self.rules.stage(self.symbols, key, kind, asked)
         )
@@ -207,7 +207,7 @@ class Differentiation:
     def stand_in(self, result: Value) -> Value:
         """Return marked zeros that stand for a linear result which a call no longer gives.
 
-        They are behind a barrier, so a backward function does not rematerialize them.
+        They are results of a barrier, so a backward function does not rematerialize them.
         """
         self.has_stand_ins = True
         zeros = build.zeros(result.type)
@@ -254,7 +254,7 @@ class Differentiation:
         return next((each for each in below if each is not None), None)
 
     def check_runs_again(self, operation: Any, what: str) -> None:
-        """Raise MissingRuleError if reverse mode would see other values in what it runs again."""
+        """Raise MissingRuleError if reverse mode would recompute other values in what it reruns."""
         found = self.found_in(operation, differs_again, _is_called_for_a_value)
         if found is not None:
             raise MissingRuleError(

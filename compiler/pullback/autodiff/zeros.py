@@ -1,8 +1,11 @@
 """Dataflow analysis: what is zero, or NaN, for certain: constants, and what ops make of them.
 
-So a term that is no tangent does not make a linear map affine, and a rule that gives a zero tangent
-ends the flow of derivatives there. For the latter its own derivatives have to be zero, too: what
-is zero by the code of a function with a rule, such as `x * 0`, has those that the rule gives.
+So a term that is not a tangent does not make a linear map affine, and a rule that gives a zero
+tangent ends the flow of derivatives there. For the latter its own derivatives have to be zero, too:
+what is zero by the code of a function with a rule, such as `x * 0`, has those that the rule gives.
+
+The analysis is on demand: from the value in question it goes back to its operands, by a worklist.
+Loop carries are the greatest fixpoint: zero until an iteration shows otherwise.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ from pullback.ir.traits import DATA, MOVES
 from pullback_runtime._jax import text_alone
 
 MOST_VALUES = 1000
-"""Further back than so many values, a zero is not looked for."""
+"""How many steps a search for a zero may take."""
 
 DEEPEST = 30
-"""Loops and calls one inside of, or behind, another: further back, a zero is not looked for."""
+"""Through how many loops and calls, nested or one after another, a zero is traced."""
 
 _SHORT = {"large_elements_limit": 8, "large_resource_limit": 0}
 _COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
@@ -97,7 +100,7 @@ _NO: _Sources = [], True
 
 
 class _Search:
-    """The search behind one question; `steps` are left before it is given up."""
+    """The search for one value; `steps` are left before it is given up."""
 
     def __init__(self, functions: Functions, with_derivatives: bool = False) -> None:
         self.functions = functions
@@ -132,7 +135,10 @@ class _Search:
         return known[v]
 
     def _sources(self, v: Value, known: Known) -> _Sources:
-        """Return the values that decide whether `v` is zero, and if one that is zero is enough."""
+        """Return the values that decide whether `v` is zero, and if one that is zero is enough.
+
+        This is the transfer function of the analysis.
+        """
         if v in known:
             return _YES if known[v] else _NO
         if isinstance(v, ir.BlockArgument) and v.owner in self._calls:
