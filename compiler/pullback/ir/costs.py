@@ -50,7 +50,7 @@ def flops(operation: Any) -> int:
 
 
 def bytes_moved(operation: Any) -> int:
-    """Return the sizes of an op's operands and results; a constant counts its result.
+    """Return the bytes of an op's operands and results; a constant counts its result.
 
     Nothing for calls, loops and branches, whose ops count for themselves, and for terminators.
     """
@@ -63,8 +63,8 @@ def bytes_moved(operation: Any) -> int:
 def runs(module: ir.Module) -> Iterator[tuple[Any, int]]:
     """Yield every op below the functions, with how often a run of `@main` runs it.
 
-    A loop whose trip count is unknown counts as one turn, every branch of a choice counts, and a
-    function that `@main` does not reach, such as a rule, runs as often as its body: once or more.
+    A loop whose trip count is unknown counts as one iteration, every branch of a choice counts, and
+    a function that `@main` does not reach, such as a rule, runs as often as its body: once or more.
     """
     table = functions(module)
     times = dict.fromkeys(table, 0)

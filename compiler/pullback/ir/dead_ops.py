@@ -1,7 +1,9 @@
 """Dead code elimination in one function: ops, carries of loops, results of branches.
 
-MLIR's own sweeps keep a loop carry that only feeds itself. Differentiation makes many of those:
-the tangents of a loop whose primal part alone is wanted.
+It runs backward, by liveness: a value is live if a live op, or one with an effect, uses it, and the
+carries of a loop are the least fixpoint of that. MLIR's own sweeps keep a loop carry that only
+feeds itself. Differentiation makes many of those: the tangents of a loop whose primal part alone is
+wanted.
 """
 
 from __future__ import annotations
@@ -60,7 +62,11 @@ class _Sweep:
         self.block(body)
 
     def _live_carries(self, cond: Any, body: Any, used: list[bool]) -> list[bool]:
-        """Return which carries a used result, or the condition, depends on at any iteration."""
+        """Return which carries are live: a used result, or the condition, depends on them.
+
+        The least fixpoint over iterations: a carry is live too if the next value of a live one
+        depends on it.
+        """
         live = [u or is_used(a) for u, a in zip(used, cond.arguments, strict=True)]
         yields, arguments = list(terminator(body).operands), list(body.arguments)
         while True:

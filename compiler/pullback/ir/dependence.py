@@ -21,6 +21,10 @@ _OF_SHAPES = frozenset({"chlo.constant_like", "stablehlo.get_dimension_size"})
 class Dependence:
     """A forward dataflow analysis through blocks and what they call; no function calls itself.
 
+    The lattice has two points, dependent or not; `_of_results` is the transfer function of an op.
+    Loop carries are the least fixpoint. A function is analyzed for each set of its dependent
+    arguments.
+
     Attributes:
       functions: those of the module by name.
       everywhere: what was found so far, in nested blocks too.
@@ -59,7 +63,7 @@ class Dependence:
         return [inside or any(given)] * len(operation.results)
 
     def _of_carries(self, operation: Any, carries: list[bool], found: set[Value]) -> list[bool]:
-        """Return which carries depend on what is `found`: all, if the trip count does."""
+        """Return which carries depend on `found`, a fixpoint: all, if the trip count does."""
         cond, body = blocks(operation)
         while (grown := list(map(max, carries, self._ends(body, carries, found)))) != carries:
             carries = grown

@@ -1,4 +1,4 @@
-"""The user's line behind an operation, for error messages.
+"""The user's line that made an operation, for error messages.
 
 Where that is a line of an installed library, the one that called the library is named as well.
 """
@@ -86,7 +86,7 @@ def user_line_of(operation: Any) -> str | None:
 
 
 def own_line_of(operation: Any) -> str | None:
-    """Return the innermost line behind an operation that is of no installed library."""
+    """Return the innermost line that made an operation and is not in an installed library."""
     return _own(frames_of(operation.operation.location))
 
 
@@ -99,7 +99,7 @@ def of_equation(equation: Any) -> str | None:
 
 
 def own_of_equation(equation: Any) -> str | None:
-    """Return the innermost line behind an equation that is of no installed library."""
+    """Return the innermost line that made an equation and is not in an installed library."""
     return _own(source_info.user_frames(equation))
 
 

@@ -11,7 +11,7 @@ from pullback.errors import PipelineError
 
 @functools.cache
 def stock_stage(text: str) -> str:
-    """Return a stock pipeline element as it runs on a module.
+    """Return an upstream pipeline element as it runs on a module.
 
     Passes on functions are nested in `func.func`.
 
@@ -31,7 +31,7 @@ def stock_stage(text: str) -> str:
 
 
 def run_stock(module: ir.Module, text: str) -> None:
-    """Run a stock stage on a module, without MLIR's verifier.
+    """Run an upstream stage on a module, without MLIR's verifier.
 
     Raises:
       PipelineError: it fails.

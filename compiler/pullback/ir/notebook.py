@@ -36,7 +36,7 @@ def page(*parts: str) -> str:
 
 
 def fold(summary: str, *parts: str, is_open: bool = False) -> str:
-    """Return parts of HTML behind a line of HTML that opens them."""
+    """Return parts of HTML folded below a line of HTML that opens them."""
     return f"<details{' open' * is_open}><summary>{summary}</summary>{''.join(parts)}</details>"
 
 

@@ -37,7 +37,7 @@ class RuleName(NamedTuple):
       kind: such as `bwd`.
       mask: that of the inexact operands; empty for all.
       types: the element types of the cotangents of inexact results; empty for those of the results.
-      results: the mask of the inexact results that have a cotangent, behind that of the operands;
+      results: the mask of the inexact results that have a cotangent, after that of the operands;
         empty for all.
     """
 
@@ -133,7 +133,7 @@ class DerivativeCall:
 
     @property
     def refused(self) -> dict[str, str]:
-        """The messages of rules that refuse to differentiate the call, by the name of the rule."""
+        """The messages of rules that raise instead of differentiating the call, by rule name."""
         attribute = self._get(REFUSED)
         return {} if attribute is None else _texts(attribute)
 
@@ -175,7 +175,7 @@ class DerivativeCall:
         return min(found, key=lambda rule: rule[0].count("1"), default=None)
 
     def refusal(self, kind: str, mask: str) -> str | None:
-        """Return what the rule of this kind and mask says if it refuses; None if none refuses."""
+        """Return the message of the rule of this kind and mask if it raises; None if none does."""
         refused = self.refused
         return refused.get(f"{kind}.{mask}", None if "0" in mask else refused.get(kind))
 
@@ -351,7 +351,7 @@ def restore_symbol_refs(composites: Iterable[ir.Operation]) -> None:
     """Turn rule names that are strings into symbol references.
 
     A round trip through VHLO keeps symbol references inside `composite_attributes` as strings.
-    What refusing rules say is read once, so that damage to it shows here.
+    The messages of rules that raise are read once, so that damage to them shows here.
 
     Args:
       composites: what `walk_composites` found.

@@ -78,7 +78,7 @@ def is_on_host(v: Value, functions: dict[str, Any]) -> bool:
 
 
 def note_results(function: Any, functions: dict[str, Any]) -> None:
-    """Note of the results of an entry that are on the host that they are there, as XLA asks for."""
+    """Note which results of an entry are on the host, as XLA requires."""
     results = operands_of(terminator(blocks(function)[0]))
     found = [is_on_host(v, functions) for v in results]
     if any(found):

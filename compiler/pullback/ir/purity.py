@@ -1,4 +1,4 @@
-"""Which values are used, which ops can be erased when nobody uses their results, and callbacks."""
+"""Which values are used, which ops can be erased when their results are unused, and callbacks."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MANUAL = "sdy.manual_computation"
 
 TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
-"""Ops that hand each operand on, in an order that depends on some of them."""
+"""Ops that forward each operand, with elements in an order that may depend on some of them."""
 
 
 def operations(block: Any) -> list[Any]:

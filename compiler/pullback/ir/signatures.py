@@ -76,8 +76,8 @@ def set_signature(
 ) -> None:
     """Set a function's type to that of its entry block and its return.
 
-    Added arguments and results have no attributes. An argument is no alias any more of a result
-    of another type, and attributes of the module on the layouts of @main go if its type changes.
+    Added arguments and results have no attributes. An argument ceases to alias a result of another
+    type, and attributes of the module on the layouts of @main go if its type changes.
 
     Args:
       arguments, results: their types, if the caller knows them.
@@ -140,7 +140,7 @@ ALIAS = "tf.aliasing_output"
 
 
 def _rename_aliases(function: Any, rename: Callable[[int, int], int | None]) -> None:
-    """Let each argument i that was an alias of result k be one of `rename(i, k)`; None for none."""
+    """Renumber the aliased results by `rename(argument, result)`; drop those mapped to None."""
     context, attributes = function.context, function.attributes
     if "arg_attrs" not in attributes:
         return

@@ -24,7 +24,7 @@ CALLS = {CALL: "callee", "stablehlo.composite": "decomposition"}
 class Symbols:
     """The symbol table of a module, kept up to date by its users: a module may have thousands.
 
-    Whoever adds a function to the module, or removes one, calls `add` or `remove`.
+    A caller that adds a function to the module, or removes one, calls `add` or `remove`.
 
     Attributes:
       functions: every `func.func` by name.

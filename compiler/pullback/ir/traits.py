@@ -25,7 +25,7 @@ VIEW: set[str] = set()
 OBSERVED: set[str] = set()
 """The host or the outside world can notice that they run.
 
-A collective is not among them: all devices run the same program, so where nobody uses its results,
+A collective is not among them: all devices run the same program, so where its results are unused,
 none of them takes part. JAX leaves it out as well.
 """
 

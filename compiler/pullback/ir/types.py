@@ -21,7 +21,7 @@ Number = int | float | complex | bool
 
 
 class TypeInfo(NamedTuple):
-    """What rules ask of a type: shape, element type, and kind 'f', 'c', 'i', 'b' or '?'."""
+    """What rules query of a type: shape, element type, and kind 'f', 'c', 'i', 'b' or '?'."""
 
     shape: tuple[int, ...]
     element: Any

@@ -266,7 +266,7 @@ class _Checker:
         return fits and len(results) in (0, len(_inexact_types(self.call.results)))
 
     def refusals(self, number: int, plain: Set[str], masked: Set[str] = frozenset()) -> None:
-        """Check that refusals are strings, under names of possible rules that are not there."""
+        """Check that `refused` has strings, under names of possible rules that are not there."""
         refused = self.attributes.get(REFUSED)
         for name, attribute in map(_named, () if refused is None else ir.DictAttr(refused)):
             known = name in plain or (name.partition(".")[0] in masked and self._has_mask(name))
