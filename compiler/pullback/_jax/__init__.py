@@ -47,8 +47,8 @@ hide_frames(os.path.abspath(_OURS))
 shared = Shared(fresh_context)
 """The MLIR context of new modules: all dialects that JAX's lowering uses.
 
-JAX hands out a fresh context per lowering (0.10) or a shared one per thread (0.12); values of
-different contexts must not meet, so we keep one of our own.
+JAX gives a fresh context per lowering (0.10) or a shared one per thread (0.12); values of different
+contexts must not be mixed, so we keep one of our own.
 """
 
 

@@ -1,7 +1,7 @@
 """Functions with a rule for forward mode beside that for reverse mode, as a call that JAX knows.
 
 JAX's `custom_jvp` and `custom_vjp` functions have one rule, for both modes or for one. A primitive
-of `jax.experimental.hijax` has methods for each. Here these ask two functions of JAX, of which
+of `jax.experimental.hijax` has methods for each. Here these call two functions of JAX, of which
 each has one of the rules, so that JAX checks what rules give, as it always does.
 """
 

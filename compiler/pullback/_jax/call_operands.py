@@ -73,7 +73,7 @@ def right_sides(equation: Any) -> range:
 
 
 class Met(NamedTuple):
-    """A kept call that the evaluation of a jaxpr has reached.
+    """A rule-carrying call that the evaluation of a jaxpr has reached.
 
     Attributes:
       key: of its rule.
@@ -87,7 +87,7 @@ class Met(NamedTuple):
 
 
 def calls_met(kept: Any, arguments: Sequence[Any], moves: Sequence[bool]) -> Iterator[Met]:
-    """Evaluate a jaxpr of the keep step and yield the kept calls reached, callers first.
+    """Evaluate a jaxpr of the keep step and yield the rule-carrying calls reached, callers first.
 
     Of a loop it is the first iteration, and of branches the one that is taken. The body of a
     `shard_map` is left out.

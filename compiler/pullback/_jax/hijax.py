@@ -13,7 +13,7 @@ from pullback._jax import jaxprs, tracing
 
 
 def is_type(aval: object) -> bool:
-    """Return True if this is a hijax type, defined by a user: its values are no arrays."""
+    """Return True if this is a hijax type, defined by a user: its values are not arrays."""
     return isinstance(aval, _TYPES)
 
 

@@ -1,7 +1,7 @@
 """Rewrite Pallas kernels as loops over their grids, with values in place of references.
 
 JAX's interpreter makes these loops. It expects that nobody will differentiate them, and drops
-custom rules; so calls that have rules are hidden behind a primitive of ours meanwhile.
+custom rules; so calls that have rules are wrapped in a primitive of ours meanwhile.
 
 Where a block reaches beyond its array, the interpreter pads with NaN. A kernel discards what it
 computes from padding, whose cotangent is zero; but zero times NaN is NaN, which would spread to
@@ -77,7 +77,7 @@ def as_loops(equation: Any) -> Any:
     Raises:
       NoLoopsError: an operation of the kernel is one of devices only.
       RuleOfReferencesError: a call in the kernel that has rules takes a reference.
-      RuleOfKernelsError: such a call asks where in the grid it is, or makes references.
+      RuleOfKernelsError: such a call reads where in the grid it is, or makes references.
     """
     from jax._src.pallas import hlo_interpreter  # whoever has a kernel has imported it
 

@@ -116,7 +116,7 @@ def has_lowering(primitive: Any) -> bool:
 def _backend(platform: str) -> Any:
     """Return the backend of a platform, or the default one if this machine lacks such a device.
 
-    Lowerings of some primitives ask for it.
+    Lowerings of some primitives read it.
     """
     try:
         return _backend_of_jax.get_backend(platform)

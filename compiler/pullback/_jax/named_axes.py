@@ -73,7 +73,7 @@ def _batched_axes(params: dict[str, Any]) -> dict[Any, int]:
 def axis_context(closed: Any) -> Any:
     """Return the axis context to lower a jaxpr in: the mesh whose axes it names, or one device.
 
-    Partitioned kernels, such as cuDNN's attention, ask which device that is.
+    Partitioned kernels, such as cuDNN's attention, query which device that is.
     """
     context = _manual_context(closed)
     if context is None:

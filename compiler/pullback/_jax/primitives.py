@@ -68,7 +68,7 @@ COMPOSITES = ("pullback.custom_jvp_call", "pullback.custom_vjp_call", "pullback.
 def _composite_lowering(
     ctx: Any, *operands: Any, jaxpr: Any, key: str, op: str, notes: tuple[tuple[str, Any], ...]
 ) -> Any:
-    """Emit the `stablehlo.composite` of one kept call and the function it decomposes to."""
+    """Emit the `stablehlo.composite` of one rule-carrying call and its decomposition."""
     attributes = {name: _attribute(note) for name, note in (*notes, ("rule", key))}
     return composite_of(ctx, operands, op, decomposition(ctx, key, jaxpr), attributes)
 

@@ -114,7 +114,7 @@ _passing.def_effectful_abstract_eval(
 
 
 def _held(jaxpr: Any) -> Any:
-    """Hide the equations of a jaxpr that use no mutable arrays behind our primitive."""
+    """Wrap the equations of a jaxpr that use no mutable arrays in our primitive."""
     return jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])
 
 
@@ -139,7 +139,7 @@ def _unpinned(equation: Any) -> Any:
 
 
 def passing(equation: Any) -> Any:
-    """Hide an equation behind a primitive of ours, until `released` puts it back."""
+    """Wrap an equation in a primitive of ours, until `released` puts it back."""
     operands = [atom for atom in equation.invars if not isinstance(atom, jaxprs.Literal)]
     return equation.replace(primitive=_passing, invars=operands, params={"kept": _Kept(equation)})
 

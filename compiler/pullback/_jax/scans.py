@@ -3,8 +3,8 @@
 JAX traces a while loop for each scan, with functions that read one slice and write another, and
 lowers that: for a small scan, this takes as long as everything else. The first gradient of an RNN
 is derived 3.7 times as fast as by JAX, and without this file 2.1 times (`benchmarks/derive.py`,
-cold). JAX still lowers special cases: `unroll`, symbolic sizes, PRNG keys, meshes, host memory. No
-effect is ordered here: the frontend has made them all unordered.
+cold). JAX still lowers special cases: `unroll`, symbolic dimensions, PRNG keys, meshes, host
+memory. No effect is ordered here: the frontend has made them all unordered.
 """
 
 from __future__ import annotations

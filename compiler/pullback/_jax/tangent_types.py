@@ -1,4 +1,4 @@
-"""Tell by their types which values have tangents, and refuse types that a module cannot hold."""
+"""Tell by their types which values have tangents, and reject types that a module cannot hold."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def lifted_tracers(traced: Any) -> list[Any]:
 def in_tree_of(traced: Any) -> Any:
     """Return the tree structure of a trace's arguments.
 
-    JAX's public attribute for it rebuilds the arguments, from placeholders that are no arrays.
+    JAX's public attribute for it rebuilds the arguments, from placeholders that are not arrays.
     """
     return traced._in_tree
 
@@ -208,7 +208,7 @@ _ELSEWHERE = frozenset(
         "mesh_context_manager",
     }
 )
-"""Parts of JAX's trace context that are no settings of a program: a caller's, or an equation's."""
+"""Parts of JAX's trace context that are not program settings: a caller's, or an equation's."""
 
 
 @dataclasses.dataclass(frozen=True)
