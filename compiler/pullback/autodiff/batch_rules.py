@@ -30,7 +30,7 @@ class MappedOp:
     Attributes:
       name: of the op.
       operation: the op, whose operands and results are those of one item.
-      values: its operands; those that are batched have the batch axis in front.
+      values: its operands; those that are batched have a leading batch axis.
       batched: one flag per operand.
       results: the types of its results, of one item.
       size: of the batch axis.
@@ -103,7 +103,7 @@ class MappedOp:
 
         Args:
           operands: all operands with the batch axis if not given.
-          types: of the results; those of one item with the batch axis in front if not given.
+          types: of the results; those of one item with a leading batch axis if not given.
           attributes: those that change.
         """
         copy = build.clone(self.operation, self.operands() if operands is None else operands)
@@ -141,7 +141,7 @@ def batch(*names: str, captures: bool = False) -> Callable[[Batch], Batch]:
 
 
 def batch_alike(*names: str) -> None:
-    """Register ops that are the same on arrays with one more dimension in front."""
+    """Register ops that are the same on arrays with one more leading dimension."""
     batch(*names)(MappedOp.again)
 
 

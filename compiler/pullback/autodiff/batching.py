@@ -102,7 +102,7 @@ class Batching:
     ) -> list[bool]:
         """Batch an entry in place, with these batch axes of arguments and results.
 
-        Without `out_axes`, a result has the batch axis in front, or none if all items share it.
+        Without `out_axes`, a result has a leading batch axis, or none if all items share it.
         Return which results have one.
         """
         self.diff.in_place = name

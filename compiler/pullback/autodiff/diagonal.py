@@ -22,7 +22,8 @@ from pullback.ir.symbols import called
 def diagonal_results(diff: Differentiation, name: str, mask: str) -> list[bool]:
     """Return which results of @name are diagonal maps of its masked arguments, jointly.
 
-    A dataflow analysis over the ops of the function: the results of an unknown op are not diagonal.
+    A forward dataflow analysis over the ops of the function, with `_results_of` as the transfer
+    function: the results of an unknown op are not diagonal.
     """
     found = diff.cached(("diagonal", name, mask), lambda: _diagonal_results(diff, name, mask))
     return list(found)

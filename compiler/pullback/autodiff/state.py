@@ -129,7 +129,7 @@ class Differentiation:
         return str(self.cached((suffix, name), derive))
 
     def drop_function(self, name: str) -> None:
-        """Erase a function that nobody calls, and forget what was derived of it."""
+        """Erase a function without callers, and forget what was derived of it."""
         self._forget(name)
         erase(self.symbols.remove(name))
 
@@ -139,14 +139,14 @@ class Differentiation:
         self._known.pop(name, None)
 
     def rename(self, name: str, new_name: str) -> None:
-        """Give a function that nobody calls a new name, which must be free."""
+        """Give a function without callers a new name, which must be free."""
         self._forget(name)
         function = self.symbols.remove(name)
         function.attributes["sym_name"] = build.string(new_name)
         self.symbols.add(new_name, function)
 
     def expose(self, name: str, new_name: str) -> str:
-        """Make a function that nobody calls an entry; return its name, numbered if it is taken."""
+        """Make a function without callers an entry; return its name, numbered if it is taken."""
         if name != new_name:
             new_name = self.symbols.unique(new_name)
             self.rename(name, new_name)

@@ -301,8 +301,9 @@ def _moved(operation: Any, block: Any) -> Iterator[Value]:
 def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
     """Return the name of a copy of @name for calls in which the masked arguments are zero.
 
-    Values that are zero then become constants: otherwise, where such an argument meets an infinite
-    factor, NaN would come into sums with the others. Values of dynamic shape stay as they are.
+    Values that are zero then become constants: otherwise, where such an argument is multiplied by
+    an infinite factor, NaN would come into sums with the others. Values of dynamic shape stay as
+    they are.
     """
 
     def derive() -> str:
