@@ -154,7 +154,7 @@ class CotangentMap:
     def out_nzs(self) -> Any:
         """Flags of the results that may have a nonzero tangent, in the structure of the result.
 
-        Containers that are no tuples, lists or dictionaries are tuples there.
+        Containers that are not tuples, lists or dictionaries are tuples there.
         """
         return tree_prefix.mirrored(self.out_tree, self.fun.nonzero)
 
@@ -205,7 +205,7 @@ class CotangentMap:
         return dataclasses.replace(self, **changes)
 
     def tree_flatten(self) -> Any:
-        """Return the residuals, and all that is no array."""
+        """Return the residuals, and all that is not an array."""
         return (self.args_res, self.opaque_residuals, self.primals), (self.fun, self.reduce_axes)
 
     @classmethod

@@ -23,7 +23,7 @@ def names_of(reduce_axes: Any) -> tuple[Any, ...]:
     """Return the axes of an option `reduce_axes`, which may be one name.
 
     Raises:
-      ArgumentMismatchError: it names what is no axis of a vmap that is going on.
+      ArgumentMismatchError: a name is not that of an axis of an enclosing vmap.
     """
     one = isinstance(reduce_axes, str) or not isinstance(reduce_axes, Sequence)
     names = (reduce_axes,) if one else tuple(reduce_axes)

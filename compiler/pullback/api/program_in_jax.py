@@ -1,7 +1,7 @@
 """Programs as functions of JAX: calls of them, and what JAX's transformations make of a call.
 
 `pullback_runtime.call_module` is one JAX primitive. Its jvp, transpose and batching rules are set
-here: they find the program behind a handle and derive new programs in the IR, rules kept.
+here: they find the program of a handle and derive new programs in the IR, rules kept.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _run(program: Program, operands: list[Any]) -> Any:
 def check_operands(program: Program, operands: list[Any]) -> None:
     """Raise ArgumentMismatchError for an argument of another shape or dtype, naming its path.
 
-    For one that is no array it is a PullbackError, as where it is traced.
+    For one that is not an array it is a PullbackError, as where it is traced.
     """
     for path, aval, value in zip(program.arg_paths, program.in_avals, operands, strict=True):
         found = jax.typeof(value)
@@ -132,7 +132,7 @@ def _derivative(flat: Program, perturbed: tuple[int, ...]) -> ModuleHandle:
 def _halves(flat: Program, perturbed: tuple[int, ...]) -> Halves:
     """Split forward mode: into the forward half of reverse mode, and a map whose transpose is bwd.
 
-    The map `(args…, tangents…, residuals that are no args…) -> (tangents of inexact outs…)` has
+    The map `(args…, tangents…, residuals that are not args…) -> (tangents of inexact outs…)` has
     what both modes need: its own program is forward mode, which may have other rules.
     """
     forward, backward = flat.split_vjp(argnums=perturbed)
@@ -232,7 +232,7 @@ def _known_and_rest(handle: ModuleHandle, unknown: tuple[int, ...]) -> Halves | 
         with contextlib.suppress(MissingRuleError, NotDifferentiableError, NotLinearError):
             return origin.halves()
     elif origin.halves is None and origin.transposed is not None:  # a linear map,
-        return None  # whose program nobody may need
+        return None  # whose program may not be needed
     found = derivation.known_part(origin.program, unknown)
     if found is None:
         return None
@@ -321,7 +321,7 @@ def _together(program: Program, in_axes: tuple[int | None, ...], size: int, alon
 
 
 def _made_again(recipe: Recipe, moved: set[int], size: int, along: Any) -> Program | None:
-    """Make a program again for a batch, in front of all results and of the operands in `moved`.
+    """Make a program again for a batch, its axis leading all results and the operands in `moved`.
 
     These are positions in the jaxpr. The batch lies along the mesh axis that `along` names. Return
     None where JAX cannot batch the function.
@@ -353,7 +353,7 @@ def _with_stages(program: Program, recipe: Recipe) -> Program:
 
 
 def _leading(operand: Any, axis: int | None, flag: bool, size: int) -> Any:
-    """Return the operand with its batch axis in front, repeated where it lacks one and needs it."""
+    """Return the operand with a leading batch axis, repeated where it lacks one and needs it."""
     if axis is not None:
         return jax.numpy.moveaxis(operand, axis, 0)
     return jax.numpy.broadcast_to(operand, (size, *operand.shape)) if flag else operand

@@ -231,7 +231,7 @@ class Specializing:
         raise error
 
     def _fixable(self, call: _Call) -> Iterator[int]:
-        """Yield the leaves that are no arrays; of what is differentiated, the integers only."""
+        """Yield the leaves that are not arrays; of what is differentiated, the integers only."""
         wrt, count = self._differentiated, len(call.args)
         numbers = range(count) if wrt is None else {number % count for number in wrt if count}
         sizes = [jax.tree.structure(arg).num_leaves for arg in call.args]

@@ -64,7 +64,7 @@ class Transformation:
 class Derivation:
     """The origin of a function made here: the function it came from, and the steps since."""
 
-    function: Callable[[], Any]  # a weak reference to whom it is about
+    function: Callable[[], Any]  # a weak reference to the derived function
     base: Any
     steps: tuple[Transformation, ...]
 
@@ -187,7 +187,7 @@ def grad(
       allow_int: integer arguments are allowed; their gradient is JAX's float0.
       reduce_axes: names of axes of `jax.vmap`s around the call. The gradient by an argument that
         is the same along one of them is the sum over all its items; otherwise it is of one item.
-        JAX has the option, and refuses it.
+        JAX has the option, and rejects it.
       memory: the temporaries that it may need: bytes, a size such as "8MB", or the name of a
         schedule: "store", "min-cut" or "recompute"; as for `Program.vjp`.
 
@@ -197,8 +197,8 @@ def grad(
       for several `argnums` a tuple of them; with `has_aux`, `(gradient, aux)`.
 
     Raises:
-      DerivativeTypeError: the result is no real scalar, or an argument is no float.
-      ArgumentMismatchError: `argnums` are out of range, or `memory` is no budget.
+      DerivativeTypeError: the result is not a real scalar, or an argument is not a float.
+      ArgumentMismatchError: `argnums` are out of range, or `memory` is not a budget.
       MissingRuleError: an op on the way has no derivative rule.
       MemoryBudgetError: no schedule fits the budget.
     """
@@ -268,7 +268,7 @@ def jvp(
 
     Raises:
       ArgumentMismatchError: tangents do not fit the arguments, or `through` names no function.
-      NotLinearError: forward mode meets a backward rule that is not linear.
+      NotLinearError: forward mode reaches a backward rule that is not linear.
       MissingRuleError: an op on the way has no derivative rule.
     """
     moving = linear_maps.check_tangents(primals, tangents)
@@ -301,8 +301,8 @@ def vjp(
 ) -> tuple[Any, ...]:
     """Compute the value of a function, and the linear map from cotangents of its result.
 
-    As `jax.vjp`. The map closes over the residuals of the forward pass, which is not run again; it
-    is a pytree, as JAX's is, and so it may cross the border of a jitted function.
+    As `jax.vjp`. The map closes over the residuals of the forward pass, which is not rerun; it is a
+    pytree, as JAX's is, and so it may cross the border of a jitted function.
 
     Args:
       fun: a function that JAX can trace, or a Program.
@@ -324,7 +324,7 @@ def vjp(
       ArgumentMismatchError: a cotangent or an option does not fit.
       MissingRuleError: an op on the way has no derivative rule.
       MemoryBudgetError: no schedule fits the budget.
-      PullbackError: dimensions of the program are symbols, so that residuals have no sizes.
+      PullbackError: dimensions of the program are symbols, so that residuals lack static shapes.
     """
     tree = jax.tree.structure(primals)
     saveable = tree_prefix.flags_of(saveable_args, tree, "saveable_args", "pb.vjp")
@@ -369,9 +369,9 @@ def linearize(
 
     Raises:
       ArgumentMismatchError: a tangent or an option does not fit.
-      NotLinearError: forward mode meets a backward rule that is not linear.
+      NotLinearError: forward mode reaches a backward rule that is not linear.
       MissingRuleError: an op on the way has no derivative rule.
-      PullbackError: dimensions of the program are symbols, so that residuals have no sizes.
+      PullbackError: dimensions of the program are symbols, so that residuals lack static shapes.
     """
     perturbed = _perturbed(in_nzs, jax.tree.structure(primals), "pb.linearize")
     key = has_aux, perturbed, read_through(through)
@@ -464,7 +464,7 @@ def _in_halves(halves_of: Callable[..., Any], has_aux: bool) -> Callable[..., An
 
 
 def _of_fixed_sizes(program: Program | SymbolicProgram, taker: str) -> Program:
-    """Return a program if it has fixed sizes, as its residuals must; else raise PullbackError."""
+    """Return a program if its shapes are static, as residuals need; else raise PullbackError."""
     if not isinstance(program, SymbolicProgram):
         return program
     raise PullbackError(
@@ -630,7 +630,7 @@ def vmap(
     Args:
       fun: a function that JAX can trace, or a Program.
       in_axes, out_axes, axis_name, axis_size, spmd_axis_name: as for `jax.vmap`.
-      sum_match: `out_axes=None` of what differs between the items asks for their sum.
+      sum_match: `out_axes=None` of what differs between the items gives their sum.
 
     Raises:
       MissingRuleError: an op has no batch, such as one on tokens.

@@ -25,7 +25,7 @@ def flags_of(prefix: Any, tree: PyTreeDef, name: str, taker: str) -> tuple[bool,
       taker: the function that has it.
 
     Raises:
-      ArgumentMismatchError: it is no such tree, or not one of these arguments.
+      ArgumentMismatchError: it is not such a tree, or not one of these arguments.
     """
     return tuple(_flags(prefix, tree, f"the {name} argument to {taker}", name))
 
