@@ -39,7 +39,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | Sequence[Any
 
 
 def _is_special(path: str) -> bool:
-    """Return True if the path exists and is no regular file: a pipe, a device or a folder."""
+    """Return True if the path exists and is not a regular file: a pipe, a device or a folder."""
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:

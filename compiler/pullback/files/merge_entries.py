@@ -28,7 +28,7 @@ def check(entries: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Raise ArtifactError for entries that no file can have.
 
     Args:
-      options: those of `save_all`, whose names Python does not hand on as those of entries.
+      options: those of `save_all`, whose names Python does not forward as those of entries.
     """
     taken = [name for name, value in options.items() if isinstance(value, AnyProgram)]
     if taken:

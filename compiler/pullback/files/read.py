@@ -72,7 +72,7 @@ def of_module(module: ir.Module, entry: str) -> Program:
 
 
 def _take_function(module: ir.Module, entry: str) -> None:
-    """Make a function the entry `@main` of a module of others.
+    """Make `entry` the `@main` of a foreign module.
 
     What else calls `@main` would not fit derivatives; so all other functions become private.
     """
@@ -87,7 +87,7 @@ def _program_of(opened: _artifact.Opened, entry: str, allowed: Collection[str] |
     """Make a program of an opened file's module.
 
     Args:
-      entry: the name of a program of the file; of a module of others, the function.
+      entry: the name of a program of the file; of a foreign module, the function.
       allowed: custom calls that the caller vouches for; None if the module is of this process.
     """
     metadata = opened.metadata or {}

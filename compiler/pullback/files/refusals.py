@@ -1,4 +1,4 @@
-"""Refuse to save a program without a rule that one of its derivatives needs."""
+"""Reject the save of a program without a rule that one of its derivatives needs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _is_differentiable(program: Program) -> bool:
 def refuse_missing(program: Program, met: Sequence[Meeting], order: int | None) -> None:
     """Raise MissingRuleError if a derivative of the program needs a rule of a call without any.
 
-    Most such calls are needed by no derivative: they are for orders that JAX lacks, or behind
+    Most such calls are not needed by any derivative: they are for orders that JAX lacks, or feed a
     `stop_gradient`. So the program is differentiated to find out.
     """
     if have_rules(met, order):

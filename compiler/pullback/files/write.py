@@ -54,8 +54,8 @@ def save(
       target: the StableHLO version to write for, at least '1.0.0'. By default the version of
         twelve weeks ago, so that a somewhat older jaxlib reads it.
       platforms: what the file must run on; the program must have been traced for these.
-      allow_refusals: write a file also where a rule refuses (raises while it is traced), or a step
-        has no rule in JAX. It runs, and raises what the rule said, for its derivative.
+      allow_refusals: write a file also where a rule raises while it is traced, or a step has no
+        rule in JAX. The file runs, and its derivative raises the rule's message.
       order: how often the file can be differentiated; any number of times by default. For programs
         whose derivatives need ever more rules, and so come to no end: by default the file has nine
         orders of these, or down to three where the rules are large or many.
@@ -186,7 +186,7 @@ class _Prepared:
 def _prepared(
     program: Program, held: embedded_constants.Held, platforms: Sequence[str], options: SaveOptions
 ) -> _Prepared:
-    """Stage the rules of an entry, and refuse what a file cannot hold."""
+    """Stage the rules of an entry, and reject what a file cannot hold."""
     _refuse_what_is_around(program)
     chosen = map(program.for_platform, platforms)
     staged = [_staged(each, held, options.order) for each in chosen]

@@ -124,7 +124,7 @@ class Reading:
 
 
 def size(step: Any) -> int:
-    """Return how many ops compute a step; 0 if one of them is no plain StableHLO op."""
+    """Return how many ops compute a step; 0 if one of them is not a plain StableHLO op."""
     seen: dict[int, int] = {}
 
     def visit(step: Any) -> None:

@@ -70,7 +70,7 @@ def from_exported(exported: Any) -> Any:
     Returns: a Program; with symbolic dimensions a SymbolicProgram.
 
     Raises:
-      ArtifactError: it is no export, or has ordered effects.
+      ArtifactError: it is not an export, or has ordered effects.
     """
     if not isinstance(exported, jax.export.Exported):
         raise ArtifactError(
@@ -235,7 +235,7 @@ def _with_symbols(exported: Any, order: int | None) -> SymbolicProgram:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exports:
-    """An export with symbolic dimensions, from which a program is made once sizes are given.
+    """An export with symbolic dimensions, from which a program is made once these are given.
 
     Attributes:
       exported: the export.

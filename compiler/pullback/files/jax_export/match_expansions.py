@@ -42,7 +42,7 @@ Function = Callable[[Any], Any]
 
 
 class WithRule(NamedTuple):
-    """A function that is no single op, and its derivative.
+    """A function that is not a single op, and its derivative.
 
     Attributes:
       function: the function in JAX, whose expansion is looked for.

@@ -192,7 +192,7 @@ def _repeated(v: Value) -> Value:
 
 
 def _arguments(types: Iterable[ir.Type]) -> Types | None:
-    """Return abstract arguments of these types for JAX; None if one is no type of JAX's."""
+    """Return abstract arguments of these types for JAX; None if JAX does not have one of them."""
     found = [build.info(t) for t in types]
     if any(t.kind == "?" or -1 in t.shape for t in found):
         return None

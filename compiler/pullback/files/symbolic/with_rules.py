@@ -243,7 +243,7 @@ def _give_sizes(table: Mapping[str, Any], known: set[str], values: Sequence[int]
 def _taking_sizes(table: Mapping[str, Any], known: set[str], count: int) -> set[str]:
     """Return the functions that take the sizes.
 
-    These are the known ones, and those to which all callers pass on the sizes that they take.
+    These are the known ones, and those to which all callers forward the sizes that they take.
     """
     calls: dict[str, list[tuple[str, bool]]] = {}
     for name, function in table.items():
