@@ -12,7 +12,7 @@ CALLBACKS = frozenset({"debug_callback", "debug_print", "io_callback", "pure_cal
 """Primitives whose lowering holds a Python function of this process."""
 
 ATTRIBUTE = "pullback.not_portable"
-"""Module attribute: `["debug_callback at model.py:12", …]`; a later save refuses these by name."""
+"""Module attribute: `["debug_callback at model.py:12", …]`; a later save rejects these by name."""
 
 
 def mark(module: ir.Module, jaxpr: Any) -> None:

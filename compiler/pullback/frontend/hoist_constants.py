@@ -1,7 +1,7 @@
 """Hoist large arrays that a function closes over into hidden arguments of its program.
 
 A constant inside a module is copied by each step that touches the module. So the arrays leave the
-jaxpr before it is lowered, also those of functions inside: each call that leads to one hands it on.
+jaxpr before it is lowered, also those of functions inside: each call that leads to one forwards it.
 In the body of a custom rule they stay, for its operands are the user's.
 """
 
@@ -94,7 +94,7 @@ def with_constants(
     new: Sequence[Sequence[Any]],
     change: Callable[[int, Any], Any],
 ) -> Any:
-    """Return a call with more operands, in front of those of each of its functions.
+    """Return a call with more operands, before those of each of its functions.
 
     Args:
       bodies: the parameters that hold the functions, as in `BODIES`.

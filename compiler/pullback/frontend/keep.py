@@ -1,9 +1,9 @@
 """The keep step: every equation that carries a derivative rule becomes one of our composites.
 
-JAX's lowering forgets derivative rules, and for many primitives it also changes what the
-derivative of the emitted code is. So a primitive may pass through unkept only if it is on the
-list `NATIVE`; every other primitive is kept, with JAX's own rule behind it. Types do not change,
-so nothing is traced again.
+JAX's lowering drops derivative rules, and for many primitives it also changes what the derivative
+of the emitted code is. So a primitive may be lowered as it is only if it is on the list `NATIVE`;
+every other one becomes a rule-carrying call, by JAX's own rule. Types do not change, so nothing is
+traced again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Keeper:
     """A memoized rewriter: a jaxpr that many equations share stays shared.
 
     Attributes:
-      rules: the table that kept calls are entered into.
+      rules: the table that rule-carrying calls are entered into.
     """
 
     def __init__(self, rules: CallTable):
@@ -76,7 +76,7 @@ class Keeper:
         self._done: dict[Any, tuple[Any, Any]] = {}
 
     def keep(self, jaxpr: Any) -> Any:
-        """Return the jaxpr with every equation that carries a derivative kept, at any depth."""
+        """Return the jaxpr with rule-carrying calls for equations with rules, at any depth."""
         key = id(jaxpr), self.rules.policy, self.rules.settings
         found = self._done.get(key)
         if found is None:

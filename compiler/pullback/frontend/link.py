@@ -1,4 +1,4 @@
-"""Lower kept jaxprs into a library of functions, and copy these into other modules."""
+"""Lower jaxprs of the keep step into a library of functions; copy these into other modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARK = "pullback.instead_of"
 def _cannot_lower(error: Exception, closed: Any) -> PullbackError:
     """Return the error for a function that JAX cannot lower to StableHLO.
 
-    JAX has types that are no arrays, and operations that need a device to be lowered for.
+    JAX has types that are not arrays, and operations that need a device to be lowered for.
     """
     cause = str(error).partition("\n")[0] or type(error).__name__
     for equation in jaxprs.equations_in(closed) if "unhashable" in cause else ():
@@ -98,7 +98,7 @@ class Lowered:
         self._now: tuple[Library, lowering.Lowering] | None = None
 
     def lower(self, symbol: str, closed: Any, *, entry: bool = False) -> LinkSource:
-        """Lower a kept jaxpr to a function of this name, or of this name with a number appended."""
+        """Lower a jaxpr of the keep step to a function of this name, or of one with a number."""
         library, into = self._now or self._begun()
         self._now = None  # where this fails, half a function may be in there
         try:

@@ -186,7 +186,7 @@ def is_native(equation: Any, debug_info: Any, surroundings: Surroundings) -> boo
 
 
 def _may_become(equation: Any) -> frozenset[str] | None:
-    """Return the ops of a native equation, and of the functions in it; None if one is kept."""
+    """Return the ops of a native equation, and of the functions in it; None if one has a rule."""
     name = jaxprs.name_of(equation)
     if name == jaxprs.JITTED:
         ops = frozenset[str]()

@@ -1,4 +1,4 @@
-"""Tracing with symbolic dimensions: the function of leaves, and the program for each size."""
+"""Tracing with symbolic dimensions: the function of leaves, and the program for given shapes."""
 
 from __future__ import annotations
 

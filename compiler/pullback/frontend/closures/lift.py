@@ -7,7 +7,7 @@ the call is mapped, or made once more for other arguments. It is the operand tha
 
 So before anything else is done with a jaxpr, each call gets what its rules close over as operands
 (supply.py), and its rules are wrapped in others that take all operands and find there what they
-close over. In the jaxpr of a rule, this is done again, for the calls in it. A value that is no
+close over. In the jaxpr of a rule, this is done again, for the calls in it. A value that is not an
 operand even so is left for leaked_values.py to judge once the rule has been traced.
 """
 

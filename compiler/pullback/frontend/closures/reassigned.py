@@ -1,7 +1,7 @@
 """Warn of a variable that a rule reads and that is assigned again after the rule's call.
 
 A rule is traced when the function around its call has been, and reads what variables hold then: of
-a loop, what the last turn left there. JAX's eager mode runs a `jvp` or `fwd` rule at the call.
+a loop, what the last iteration left. JAX's eager mode runs a `jvp` or `fwd` rule at the call.
 """
 
 from __future__ import annotations

@@ -226,9 +226,9 @@ class Identities:
 
         A user's class may leave out of its equality what a rule uses, so attributes count as well.
 
-        With `by_contents`, an object is identified by what it holds and where it was met before;
-        but one that holds nothing we can see is a marker, or has its state in C, and has its
-        address.
+        With `by_contents`, an object is identified by what it holds and where it was visited
+        before; but one that holds nothing we can see is a marker, or has its state in C, and has
+        its address.
         """
         cls = type(value)
         self._alive[id(value)] = value

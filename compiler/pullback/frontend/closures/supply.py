@@ -83,7 +83,7 @@ class Supply:
         return found
 
     def _closed_over(self, equation: Any) -> Values:
-        """Return the traced values that a call's rules close over and that are no operands yet."""
+        """Return the traced values that a call's rules close over and that are not operands yet."""
         rules, known = user_rules.rule_functions(equation), user_rules.rule_inside(equation).known
         count = len(self._without_tracers)
         held = reachable(rules, backward=True, seen=self._without_tracers)

@@ -47,7 +47,7 @@ def as_fold(call: Any) -> Callable[..., list[jax.Array]]:
 
 
 def _reduced_first(x: jax.Array, dimensions: tuple[int, ...]) -> jax.Array:
-    """Merge the reduced dimensions into one, in front."""
+    """Merge the reduced dimensions into one leading dimension."""
     kept = [i for i in range(x.ndim) if i not in dimensions]
     size = math.prod(x.shape[i] for i in dimensions)
     x = lax.transpose(x, (*dimensions, *kept))

@@ -21,7 +21,7 @@ from pullback.passes.base import Rules
 
 
 class CallTable(Rules):
-    """Kept calls by key; `RuleTable` traces their rules and links them into modules.
+    """Rule-carrying calls by key; `RuleTable` traces their rules and links them into modules.
 
     Attributes:
       environment: of all that was kept until now.
@@ -99,7 +99,7 @@ class CallTable(Rules):
             self._checked_axes, self.policy, self.settings = outer
 
     def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> KeptCall:
-        """Return the rule of a kept equation: the one known for equal calls, or a new one."""
+        """Return the rule of a rule-carrying equation: the one of equal calls, or a new one."""
         key, identities = self._find(op, equation, decomposition)
         if key is None:
             key = self._new_key(rule_symbol(equation))
@@ -208,7 +208,7 @@ def _types_at(equation: Any) -> Iterator[Any]:
 
 
 def _literals(equation: Any) -> tuple[tuple[int, Any], ...]:
-    """Return the operands that are Python integers, whose value a backward rule may ask for."""
+    """Return the operands that are Python integers, whose value a backward rule may need."""
     if jaxprs.name_of(equation) != "custom_vjp_call":
         return ()
     return jaxprs.literal_integers(equation)

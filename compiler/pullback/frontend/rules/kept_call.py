@@ -1,4 +1,4 @@
-"""A kept call, what passes ask about its rules, and the errors that these cause."""
+"""A rule-carrying call, what passes query of its rules, and the errors that these cause."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class KeptCall:
-    """One kept call: what it computes, and the original call that knows its derivatives."""
+    """One rule-carrying call: what it computes, and the original call, with its derivatives."""
 
     key: str
     op: str
@@ -124,7 +124,7 @@ class KeptCall:
 
     @property
     def knows_operands_apart(self) -> bool:
-        """True if its rules can see which operands are perturbed, and refuse some of them."""
+        """True if its rules can see which operands are perturbed, and reject some of them."""
         return self.primitive not in USERS or self.sees_zeros
 
     @functools.cached_property

@@ -1,8 +1,8 @@
 """Values of a finished trace that a staged rule still reads.
 
 A rule runs when the trace of its function is over. What it reads of that trace is an operand of the
-call where `lift.py` finds it. Of the rest, a constant of the trace has an array behind it, which
-takes its place; anything else is an error.
+call where `lift.py` finds it. Of the rest, a constant of the trace stands for an array, which takes
+its place; anything else is an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pullback.frontend.closures.lift import lifted_operands
 
 
 class LeakedError(Exception):
-    """A rule uses a value of a finished trace, which is no operand of the call and no constant."""
+    """A rule uses a value of a finished trace that is neither a constant nor an operand."""
 
     def __init__(self, value: Any):
         super().__init__(value)
@@ -23,7 +23,7 @@ class LeakedError(Exception):
 
 
 class TraceConstants:
-    """The arrays behind the constants of finished traces, such as `jnp.array([0., 1.])`.
+    """The arrays of the constants of finished traces, such as `jnp.array([0., 1.])`.
 
     A rule may read such a constant, which is a tracer, from anywhere: a variable, an object, a
     cache. The jaxprs are searched when a rule is found to do so, and not before.
@@ -44,7 +44,7 @@ class TraceConstants:
         self._added += other._added
 
     def array_of(self, tracer: Any) -> Any:
-        """Return the array of a constant of a finished trace; None if it is no constant."""
+        """Return the array of a constant of a finished trace; None if it is not a constant."""
         while self._searched < len(self._added):
             self._search(self._added[self._searched], {})
             self._searched += 1
@@ -77,7 +77,7 @@ def without_leaks(staged: Sequence[Any], constants: TraceConstants) -> tuple[Any
     """Return staged functions that read no value of a finished trace.
 
     Raises:
-      LeakedError: one reads a value that is no constant.
+      LeakedError: one reads a value that is not a constant.
     """
     return tuple(_without_leaks(closed, constants) for closed in staged)
 

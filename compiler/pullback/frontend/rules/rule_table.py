@@ -273,7 +273,7 @@ class RuleTable(CallTable):
 def _with_marks(rule: KeptCall, kind: str, closed: Sequence[Any]) -> list[Any]:
     """Return the functions of a rule with marks on what the checkpoint around it saves.
 
-    A backward function gets none: it is not run again.
+    A backward function gets none: it is not rematerialized.
     """
     functions = list(map(lift.close, closed))
     if rule.policy is not None:

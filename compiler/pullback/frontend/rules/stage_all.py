@@ -65,7 +65,7 @@ def stage_all(
     limited number if rules come to no end. What a rule raises is written down in its place.
 
     A rule that sees which operands are perturbed is staged for those that derivatives by some of
-    the `arguments`, given as the positions of their leaves, ask for.
+    the `arguments`, given as the positions of their leaves, request.
     """
     if order is not None:
         _Module(table, module, order, arguments=arguments).complete()

@@ -181,9 +181,9 @@ def _vjp(
 
 
 def _with_cotangent(value: Any, element: str | None) -> Any:
-    """Return a value whose cotangent may have another element type, which `jax.vjp` refuses.
+    """Return a value whose cotangent may have another element type, which `jax.vjp` rejects.
 
-    The value has a rule that hands the cotangent on as it is, which JAX lets it do.
+    The value has a rule that forwards the cotangent as it is, which JAX lets it do.
     """
     if element is None or value.dtype == dtype_named(element):
         return value
@@ -239,7 +239,7 @@ def _part(rule: KeptCall, aval: Any, ct: Any) -> Any:
 def _typed(cotangents: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     """Convert cotangents of a backward rule to the types of their arguments that can hold them.
 
-    JAX lets a rule return another type than its argument's, and hands it on.
+    JAX lets a rule return another type than its argument's, and passes it on.
     """
     return [
         converted(ct, aval.dtype) if _holds(aval.dtype, jax.typeof(ct).dtype) else ct
