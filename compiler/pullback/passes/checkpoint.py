@@ -59,7 +59,7 @@ class Checkpoint(Pass):
 
 
 def estimates(module: ir.Module, rules: Rules, wrt: Sequence[int]) -> list[int]:
-    """Return the bytes of the schedules of `@main`, the one that computes nothing again first."""
+    """Return the bytes of the schedules of `@main`, the one that recomputes nothing first."""
     with _jax.working_in(module), Differentiation(module, rules) as diff:
         count = len(diff.block("main").arguments)
         mask = mask_of(i in wrt for i in range(count))

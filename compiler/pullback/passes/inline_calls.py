@@ -93,8 +93,8 @@ class InlineCalls(Pass):
 
     Before: `%0 = call @square(%x)`. After: `%0 = stablehlo.multiply %x, %x`.
     Recursive functions stay calls, and so do those marked `no_inline`
-    or `pullback.ordered`. Functions that nobody
-    refers to any more are erased; those that composites refer to stay.
+    or `pullback.ordered`. Functions that are not
+    referred to any more are erased; those that composites refer to stay.
 
     Attributes:
       max_ops: inline only callees of at most so many ops, nested ones included.
@@ -110,7 +110,7 @@ class InlineCalls(Pass):
     checkpoint: bool = False
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Inline bottom-up, then erase what nobody calls."""
+        """Inline bottom-up, then erase what is not called."""
         table = functions(module)
         inliner = _Inliner(self, table)
         for name, function in table.items():

@@ -13,7 +13,7 @@ from pullback.passes.pipelines import load_pass
 
 
 def passes_as_json() -> dict[str, Any]:
-    """Return passes with their options, pipelines, and stock passes, as values of JSON."""
+    """Return passes with their options, pipelines, and upstream passes, as values of JSON."""
     return {
         "passes": [_described(load_pass(name)) for name in sorted(PASSES)],
         "plugins": [_described(load_pass(name)) for name in plugins.names()],
@@ -47,7 +47,7 @@ def _default(field: dataclasses.Field[Any]) -> str | None:
 
 
 def list_passes() -> str:
-    """Return the text of `--list-passes`: passes with options, pipelines, stock passes."""
+    """Return the text of `--list-passes`: passes with options, pipelines, upstream passes."""
     listed = passes_as_json()
     lines = ["Passes of pullback:", *_lines(listed["passes"])]
     if listed["plugins"]:

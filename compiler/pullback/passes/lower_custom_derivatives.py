@@ -56,7 +56,7 @@ class LowerCustomDerivatives(Pass):
             if name == remat.SAVED:
                 replace_op(op, op.operands)
         if unknown:
-            InlineCalls(checkpoint=True).run(module, rules)  # they may return what nobody needs
+            InlineCalls(checkpoint=True).run(module, rules)  # they may return unused values
             EraseDead().run(module, rules)
             for needed in ops.walk_calls(module):
                 raise missing_map(needed)

@@ -84,7 +84,7 @@ def run_pipeline(
       instrumentation: fields of `Instrumentation`; none of them means the fast path.
 
     Raises:
-      PipelineError: when the pipeline is misspelt or a stock pass fails.
+      PipelineError: when the pipeline is misspelt or an upstream pass fails.
       Whatever one of our passes raises, unchanged.
     """
     stages = _stages(pipeline)
@@ -127,7 +127,7 @@ def _no_stage(given: Any) -> PipelineError:
 def run_stages(module: ir.Module, stages: Sequence[Stage], rules: Rules = NO_RULES) -> None:
     """Run stages on the hot path: no verifier, no instrumentation, our passes called directly.
 
-    Texts among the stages are stock passes, as `parse_pipeline` returns them.
+    Texts among the stages are upstream passes, as `parse_pipeline` returns them.
     """
     with _jax.working_in(module):
         for stage in stages:

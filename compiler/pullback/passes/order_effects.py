@@ -42,7 +42,7 @@ def _is_marked(function: Any) -> bool:
 class _Threads:
     """Threads one token through a module, from each ordered effect to the next.
 
-    Functions that have such effects take a token behind their arguments and return it behind their
+    Functions that have such effects take a token after their arguments and return it after their
     results; so do loops and branches.
     """
 
@@ -149,7 +149,7 @@ def _decide_in_body(loop: Any) -> None:
 
 
 def _moved(block: Any, values: Sequence[Value], place: Any) -> Value:
-    """Move the ops of a block in front of `place`, on these arguments; return its result."""
+    """Move the ops of a block before `place`, on these arguments; return its result."""
     for argument, v in zip(list(block.arguments), values, strict=False):
         argument.replace_all_uses_with(v)
     *steps, end = operations(block)

@@ -1,7 +1,7 @@
 """Named pipelines, and the parser of MLIR's textual pipeline syntax.
 
 `builtin.module(jvp{entry=main wrt=0,1},cse,func.func(chlo-legalize-to-stablehlo))` becomes a
-tuple of our `Pass` objects and, as text, of the stock passes that stand between them.
+tuple of our `Pass` objects and, as text, of the upstream passes that stand between them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _without(element: Element, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 
 def _check_nested(element: Element) -> None:
-    """Check that only stock passes are nested in an anchor such as `func.func`."""
+    """Check that only upstream passes are nested in an anchor such as `func.func`."""
     for inner in element.nested or ():
         if inner.nested is not None:
             _check_nested(inner)

@@ -45,7 +45,7 @@ def load(name: str) -> type[Pass]:
     """Return the class of a pass of another package, imported if need be.
 
     Raises:
-      PluginError: it cannot be imported, or is no pass of this name.
+      PluginError: it cannot be imported, or is not a pass of this name.
     """
     if name in _LOADED:
         return _LOADED[name]

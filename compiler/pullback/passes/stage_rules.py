@@ -21,5 +21,5 @@ class StageRules(Pass):
     name: ClassVar[str] = "stage-rules"
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Ask the rule table for every rule, to a fixpoint."""
+        """Stage every rule of the rule table, to a fixpoint."""
         rules.stage_all(module)

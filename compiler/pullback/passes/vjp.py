@@ -26,7 +26,7 @@ class VJP(Derivative):
       unit_cotangent: the cotangent of the single result is 1 instead of an argument; 1 in each
         element, which gives the gradients of a batch of scalars.
       outs: positions of the results that receive a cotangent; all inexact ones if not given.
-      store: all that loops and called functions need is stored, and nothing computed again; by
+      store: all that loops and called functions need is stored, and nothing is recomputed; by
         default, a minimum cut is stored.
     """
 
