@@ -196,7 +196,7 @@ def is_float0(leaf: Any) -> bool:
 
 
 def check_inexact(tree: Any, where: str, do: str, allow_int: bool = False) -> None:
-    """Raise DerivativeTypeError, with a remedy, for a leaf that is no float or complex number."""
+    """Raise DerivativeTypeError, with a remedy, for a leaf that is not a float or complex."""
     for slot in jax.tree.leaves(tree):
         if not is_inexact(slot.aval) and not allow_int:
             raise DerivativeTypeError(

@@ -46,7 +46,7 @@ def vmap(
       program: of a function of one item.
       in_axes: where the batch axis of each argument is, an integer, or None for what all items
         share; for trees, one for all leaves or a tree of them, as for `jax.vmap`. Keyword
-        arguments have it in front.
+        arguments have it first.
       out_axes: the same for the result; None only for what does not depend on the batch.
       axis_size: how many items there are. Without it, the arguments of a call tell: there is a
         program for each size, as of one with symbolic dimensions.
@@ -101,7 +101,7 @@ def _vmap(program: R, ins: tuple[int | None, ...], outs: tuple[int | None, ...],
 def _of_each_size(
     program: R, ins: tuple[int | None, ...], outs: tuple[int | None, ...]
 ) -> SymbolicProgram:
-    """Return the program for a batch of symbolic size, which has a program for each size."""
+    """Return the program for a symbolic batch size, which has a program for each batch size."""
     (size,) = jax.export.symbolic_shape(BATCH)
 
     def flat(*_: Any) -> NoReturn:
@@ -167,7 +167,7 @@ def _axis(axis: Any, aval: Any, path: str) -> int:
 def batched(program: R, in_axes: Sequence[int | None], size: int) -> tuple[R, list[bool]]:
     """Return a flat program for a batch, and for each result whether it is batched.
 
-    The batch axis of a result is in front; a result that all items share is as it was.
+    The batch axis of a result is the leading one; a result that all items share is as it was.
     """
     module = clone(program.module)
     with (

@@ -88,7 +88,7 @@ class Split(NamedTuple, Generic[R]):
     linear: R
 
     def residuals(self) -> ResidualTable:
-        """Return a table of what is stored between the two, and of what is computed again."""
+        """Return a table of what is stored between the two, and of what is recomputed."""
         (first, *_), _ = jax.tree.unflatten(self.linear.in_tree, self.linear.in_avals)
         return residual_table(self.forward, self.linear, len(first))
 
@@ -249,14 +249,14 @@ def vjp(
         comes last in the result of the derivative.
       wrt: another name for `argnums`.
       memory: the temporaries that the derivative may need on this device: bytes, or a text such as
-        "8MB" or "8MiB". Of the schedules that fit, it takes that which computes least again; none
+        "8MB" or "8MiB". Of the schedules that fit, it takes that which recomputes least; none
         if the default fits. Or a schedule by its name: "store" stores all that the backward sweep
-        reads; "min-cut", the default, computes cheap ops again where that stores less;
+        reads; "min-cut", the default, recomputes cheap ops where that stores less;
         "recompute" stores as little as it can. Other methods have the same option.
 
     Raises:
       MissingRuleError: an op on the way has no derivative rule.
-      ArgumentMismatchError: `argnums` are out of range, or `memory` is no budget.
+      ArgumentMismatchError: `argnums` are out of range, or `memory` is not a budget.
       MemoryBudgetError: no schedule fits.
     """
     return _stored(_vjp, program, memory, _positions(program, argnums, wrt), has_aux)
@@ -658,7 +658,7 @@ def _derived(
     outs: int,
     storage: Storage = memory_budget.DEFAULT,
 ) -> P:
-    """Return the program after a pass that keeps old operands and `outs` old results in front."""
+    """Return the program after a pass that keeps old operands, and `outs` old results, first."""
     hidden = len(program.constants)
     leaves = jax.tree.leaves((new.args, new.kwargs))
     kept = sorted(slot.position for slot in leaves if slot.position >= 0)

@@ -1,4 +1,4 @@
-"""Facts about the halves of a split: which residuals are arguments, and which results move."""
+"""Facts about the halves of a split: which residuals are arguments, which results are active."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from pullback_runtime._jax import operations_where
 
 @dataclass(eq=False)
 class Origin:
-    """The key of a handle: the program behind it, made when it is first needed.
+    """The key of a handle: its program, made when it is first needed.
 
     JAX keeps handles in what it has traced, for as long as the traced function lives. So the
     program here is not the one that is called: it would hold that function, and neither would die.
@@ -106,7 +106,7 @@ def handle_of(program: Record) -> ModuleHandle:
 
 
 def program_of(handle: ModuleHandle) -> Any:
-    """Return the program behind a handle, its rules included."""
+    """Return the program of a handle, its rules included."""
     return origin_of(handle).program
 
 

@@ -1,4 +1,4 @@
-"""What programs ask of the layers that stand on them, imported when it is first asked."""
+"""What programs call of the layers that stand on them, imported when it is first called."""
 
 from __future__ import annotations
 

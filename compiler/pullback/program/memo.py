@@ -96,13 +96,13 @@ def _forget(number: int, dead: weakref.ref[Any]) -> None:
 
 @jax.tree_util.register_static
 class Ticket:
-    """Stands among the results of a jitted function for an object that is no array."""
+    """Stands among the results of a jitted function for an object that is not an array."""
 
 
 def staged(function: Callable[..., Any], name: str, get: Callable[[], Any]) -> Callable[..., Any]:
     """Return a function that runs once for arguments of the same types and settings, with tracers.
 
-    What it returns is no array, and is kept as long as the function lives. JAX keeps the tree
+    What it returns is not an array, and is kept as long as the function lives. JAX keeps the tree
     structures of results for longer; an object in them would stay alive with them: for a map of
     cotangents that is a program, and everything compiled from it.
     """

@@ -122,7 +122,7 @@ def fit(
 def _used(derived: Any) -> int:
     """Return the bytes that XLA needs for a derivative beside arguments and results.
 
-    Of one in two halves, what one half hands to the other counts as well.
+    Of one in two halves, what one half passes to the other counts as well.
     """
     if isinstance(derived, Record):
         return _temporaries(derived)

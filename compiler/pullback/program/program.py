@@ -175,7 +175,7 @@ class Program(Record):
 
         Raises:
           BackendNotFoundError: the backend, device or topology is not here.
-          CompileError: XLA refuses the module.
+          CompileError: XLA rejects the module.
         """
         if options.get("topology"):
             platform = "tpu"

@@ -60,7 +60,7 @@ class Recipe:
                 differentiated |= {origins[i] for i in by}
                 if isinstance(stage, Transpose):
                     origins = [origin for i, origin in enumerate(origins) if i not in by]
-            elif isinstance(stage, ReorderOperands):  # new operands come behind the old ones
+            elif isinstance(stage, ReorderOperands):  # new operands come after the old ones
                 origins = [origins[i] if i < len(origins) else None for i in stage.order]
         return origins, differentiated
 

@@ -1,4 +1,4 @@
-"""Read from the two halves of a derivative what is stored between them, and computed again.
+"""Read from the two halves of a derivative what is stored between them, and what is recomputed.
 
 The residuals are the results that the forward half returns beside those of the function; each is
 followed through calls, loops and branches to the op that made it.

@@ -96,7 +96,7 @@ def positions_by_argument(in_tree: PyTreeDef, first: int) -> list[range]:
 
 
 class AnyProgram:
-    """A program of a function, of fixed sizes or with symbols for them.
+    """A program of a function, with static shapes or symbolic dimensions.
 
     It says what its arguments and its result are; and it has what derivatives of both kinds are
     made by (`derivation`), the attributes of `pullback.Program`.

@@ -1,4 +1,4 @@
-"""Tables of what reverse mode stores between its two sweeps, and of what it computes again."""
+"""Tables of what reverse mode stores between its two sweeps, and of what it recomputes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class Recomputed:
-    """Equal ops of one line that the backward sweep computes again.
+    """Equal ops of one line that the backward sweep recomputes.
 
     Attributes:
       op: its name.
@@ -69,11 +69,11 @@ class Recomputed:
 
 @dataclass(frozen=True)
 class ResidualTable:
-    """What reverse mode stores and computes again; `str` is a table, sorted by bytes of a line.
+    """What reverse mode stores and recomputes; `str` is a table, sorted by bytes of a line.
 
     Attributes:
       stored: the residuals.
-      recomputed: what is computed again from them.
+      recomputed: what is recomputed from them.
     """
 
     stored: tuple[Residual, ...]
@@ -81,7 +81,7 @@ class ResidualTable:
 
     @property
     def bytes(self) -> int:
-        """The bytes of all residuals that are no arguments or results of the function."""
+        """The bytes of all residuals that are not arguments or results of the function."""
         return sum(each.bytes or 0 for each in self.stored if not each.free)
 
     def by_line(self) -> dict[str, int]:

@@ -61,7 +61,7 @@ class Block:
 
     @property
     def inputs(self) -> list[Value]:
-        """The arguments, and the captured values behind them."""
+        """The arguments, then the captured values."""
         return [*self.block.arguments, *self.captured]
 
 
@@ -86,7 +86,7 @@ class Probes:
         return [element_dtype(build.info(v.type).element, "an argument") for v in arguments]
 
     def outputs(self, place: Place, inputs: Sequence[Any]) -> list[Array | None]:
-        """Return what the terminator of a block returns; None in the place of what is no array."""
+        """Return what the terminator of a block returns; None in place of what is not an array."""
         values = iter(self._run(place, inputs, False))
         return [next(values) if _is_array(v) else None for v in self._returned(place)]
 

@@ -75,7 +75,7 @@ class NanReport:
       count: the number of such elements in it that reach a result.
       through: the ops that it passed on its way to a result.
       result: the name of the result, and the index of an element of it.
-      mixer: an op on the way that may not hand this NaN on, but another one: it counts as if each
+      mixer: an op on the way that may not propagate this NaN, but another one: it counts as if each
         element of its result depended on all elements of its operands.
     """
 

@@ -76,7 +76,7 @@ def _earliest(
 ) -> Birth | tuple[int, Marks]:
     """Return the first op that makes what is wanted, or an argument that has it, by its position.
 
-    The first walk finds it. Ways from several elements meet, so another walk, from one element that
+    The first walk finds it. Ways from several elements join, so another walk, from one element that
     it reaches, finds its way.
     """
     first, marks = _walk(probes, bad, inputs, wanted)

@@ -59,7 +59,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Descent:
-    """An op on the way into a program: a call, a branch or, with a number, a turn of a loop."""
+    """An op on the way into a program: a call, a branch or, by number, an iteration of a loop."""
 
     index: int
     turn: int = 0
@@ -67,11 +67,11 @@ class Descent:
 
 @dataclass(frozen=True)
 class Around:
-    """An op whose body an op is in: a call, a branch by its number, a loop by its turn.
+    """An op whose body an op is in: a call, a branch by its number, a loop by its iteration.
 
     Attributes:
-      index: where this turn of a loop slices arrays, if that is one index and not the number: a
-        backward loop has the indices of the forward one, from the last to the first.
+      index: where this iteration of a loop slices arrays, if that is one index and not the number:
+        a backward loop has the indices of the forward one, from the last to the first.
     """
 
     op: Any
@@ -100,7 +100,7 @@ class Birth:
 
     Attributes:
       steps: the way to the op; the last step is the op.
-      operands: what it computes with; None in the place of what is no array.
+      operands: what it computes with; None in the place of what is not an array.
       causes: for each operand, the elements that these depend on.
       marks: the elements of its result that it makes, and how they reach one of the program.
     """
@@ -292,7 +292,7 @@ class _Visit:
     bad: Callable[[Array | None], Mask | None]
 
     def all(self, values: Sequence[Value]) -> list[Any]:
-        """Return arrays for some of the values; None for what is no array."""
+        """Return arrays for some of the values; None for what is not an array."""
         return [self.values.get(v) for v in values]
 
     def mark(self, v: Value, marks: Marks | None) -> bool:
@@ -313,7 +313,7 @@ class _Visit:
 
 
 class Turns:
-    """The turns of a loop, from the last to the first, of which few states are kept at a time."""
+    """The iterations of a loop, last first, of which few states are kept at a time."""
 
     def __init__(
         self,
@@ -331,9 +331,9 @@ class Turns:
         return turns
 
     def backwards(self, count: int) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Yield the number of each of the first `count` turns and the state before it, last first.
+        """Yield the number of each of the first `count` iterations, last first, and its state.
 
-        Every so many states are kept, and those between two of them computed again.
+        It is the state before the iteration. Every so many are kept, the others recomputed.
         """
         stride = math.isqrt(count) + 1
         kept = self._states(self._first, count, stride)
@@ -343,7 +343,7 @@ class Turns:
                 yield start + turn, states[turn]
 
     def _states(self, state: Sequence[Any], count: int, stride: int) -> list[Sequence[Any]]:
-        """Return every `stride`-th of the states before `count` turns from one on."""
+        """Return every `stride`-th of the states before `count` iterations from one on."""
         states = []
         for turn in range(count):
             if turn % stride == 0:
@@ -354,7 +354,7 @@ class Turns:
 
 
 def _indexed(site: Site, ops: Sequence[Any], values: Mapping[Value, Array]) -> Site:
-    """Return the site of a turn of a loop with the index at which it slices arrays."""
+    """Return the site of an iteration of a loop with the index at which it slices arrays."""
     if not site.around or site.around[-1].op.name != WHILE:
         return site
     slices = [op for op in ops if op.name in SLICES and build.rank(op.operands[0])]
@@ -368,7 +368,7 @@ def _indexed(site: Site, ops: Sequence[Any], values: Mapping[Value, Array]) -> S
 
 
 def _of_tuple(op: Any) -> Value | None:
-    """Return what an op takes out of a tuple that is made beside it; tuples are no arrays."""
+    """Return what an op takes out of a tuple that is made beside it; tuples are not arrays."""
     if op.name != "stablehlo.get_tuple_element":
         return None
     (whole,) = op.operands
