@@ -1,4 +1,4 @@
-"""Refuse derivatives of reductions whose body is not associative.
+"""Reject derivatives of reductions whose body is not associative.
 
 XLA combines the elements of a reduction in an order of its own, in trees on a GPU and from 32
 elements on a CPU, and so do we. For a body that is not associative, each order gives another

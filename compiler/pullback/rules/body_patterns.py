@@ -39,7 +39,7 @@ def _unconstrained(values: Sequence[Value]) -> list[Value]:
 
 
 def unconstrained(v: Value) -> Value:
-    """Return the value behind a chain of sharding constraints."""
+    """Return the value that a chain of sharding constraints starts from."""
     while is_result_of(v, CONSTRAINT):
         v = v.owner.operands[0]
     return v

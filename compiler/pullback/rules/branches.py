@@ -56,7 +56,7 @@ class Branches:
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        """Let each branch return its tangents behind its results."""
+        """Let each branch return its tangents after its results."""
         frame = op.frame
         found = []
         for block in blocks(op.operation):
@@ -263,7 +263,7 @@ def taken(op: MappedOp, here: Value, v: Value) -> Value:
 
 
 def in_place(op: MappedOp, block: Any, values: dict[Value, Value] | None = None) -> list[Value]:
-    """Inline a block of the op in front of the op and return its results.
+    """Inline a block of the op before the op and return its results.
 
     `values` replaces values that the block captures.
     """

@@ -128,7 +128,7 @@ elementwise("chlo.bessel_i1e", _bessel_i1e)
 elementwise("chlo.square", lambda op, t: mul(t, mul(op.x, 2.0)))
 elementwise(
     "chlo.next_after",
-    # The neighbour of x moves as x does; the second operand only says in which direction it lies.
+    # The neighbour of x has the tangent of x; the second operand only says on which side it lies.
     lambda op, t: t,
     lambda op, t: None,
     linear=only_in(0),

@@ -207,7 +207,7 @@ def _split_axis(x: Value, axis: int, groups: int) -> Value:
 
 
 def _merge_axis(x: Value, source: int, target: int) -> Value:
-    """Move an axis in front of axis `target` (counted without it) and merge the two."""
+    """Move an axis before axis `target` (counted without it) and merge the two."""
     shape = build.shape(x)
     order = [i for i in range(len(shape)) if i != source]
     merged = [shape[i] for i in order]

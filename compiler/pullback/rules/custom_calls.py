@@ -1,4 +1,4 @@
-"""Differentiate custom calls: by the rule of their target, or refused; annotations stay.
+"""Differentiate custom calls: by the rule of their target, or raise; annotations stay.
 
 A rule for calls of one target is registered under a name with that target, such as
 `stablehlo.custom_call @acme_gelu`.

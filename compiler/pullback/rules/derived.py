@@ -137,7 +137,7 @@ def expand_op(operation: Any) -> None:
     """Replace an op of a module by others that compute the same.
 
     Raises:
-      MissingRuleError: the form of the op is one that nobody knows, or a shape is dynamic.
+      MissingRuleError: the form of the op is unknown, or a shape is dynamic.
     """
     load_all()
     operands, results = list(operation.operands), list(operation.results)
@@ -201,7 +201,7 @@ def _move_here(block: Any) -> list[Any]:
 def _erase_unused(op: Op, steps: Sequence[Any], kept: Container[Value]) -> None:
     """Erase the steps of an expansion that its cotangents do not need.
 
-    Otherwise they would ask for primal values of linear operands, which do not exist.
+    Otherwise they would read primal values of linear operands, which do not exist.
     """
     purity = Purity(op.frame.diff.functions)
     for step in reversed(steps):

@@ -172,7 +172,7 @@ by_expansion("stablehlo.unary_einsum", einsum, linear=jointly, family="einsum")
 
 @batch("stablehlo.einsum", "stablehlo.unary_einsum")
 def _batch(op: MappedOp) -> list[Value] | None:
-    """Put a new label in front of each batched operand and of the result."""
+    """Prepend a new label to each batched operand and to the result."""
     config = _config(op)
     left, arrow, right = config.partition("->")
     unused = sorted({*string.ascii_letters} - {*config})

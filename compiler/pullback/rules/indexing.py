@@ -367,7 +367,7 @@ def _batch_index_select(op: MappedOp) -> list[Value]:
 
 @batch("stablehlo.scatter")
 def _batch_scatter(op: MappedOp) -> list[Value]:
-    """Scatter each item into an operand of its own: different items never meet."""
+    """Scatter each item into an operand of its own: different items never overlap."""
     count = len(op.results)
     indices = op.batched[count]
     operands = op.operands()

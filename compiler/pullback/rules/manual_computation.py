@@ -199,7 +199,7 @@ class _ReversedBody:
     def _leaf(self, v: Value) -> Value | None:
         """Return the argument for one of the primal body, and zeros for an array without elements.
 
-        XLA refuses a body whose arguments are all empty.
+        XLA rejects a body whose arguments are all empty.
         """
         if 0 in build.shape(v):
             return build.zeros(v.type)

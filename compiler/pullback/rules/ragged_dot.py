@@ -1,4 +1,4 @@
-"""Differentiate chlo.ragged_dot, a product whose groups of rows meet different matrices."""
+"""Differentiate chlo.ragged_dot, a product of groups of rows with a matrix for each group."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _settings(op: Op) -> dict[str, Any]:
 def _by_group(x: Value, ragged: int, sizes: Value, lead: list[int], count: int) -> Value:
     """Emit [group, *x]: x where its position along `ragged` belongs to the group, else 0.
 
-    `sizes` is [group], or has the dimensions `lead` of x in front.
+    `sizes` is [group], or starts with the dimensions `lead` of x.
     """
     shape = (count, *build.shape(x))
     where = [*(d + 1 for d in lead), 0] if build.rank(sizes) > 1 else [0]

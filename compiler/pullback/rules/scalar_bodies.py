@@ -149,7 +149,7 @@ def _reduce(
 
 
 def _flatten(x: Value, dimensions: Sequence[int]) -> Value:
-    """Merge the reduced dimensions, which are a set, into one in front, in index order."""
+    """Merge the reduced dimensions, which are a set, into a leading one, in index order."""
     shape, dimensions = build.shape(x), sorted(dimensions)
     kept = [i for i in range(len(shape)) if i not in dimensions]
     size = math.prod(shape[i] for i in dimensions)

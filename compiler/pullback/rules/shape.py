@@ -212,7 +212,7 @@ batch_alike("stablehlo.reshape")
 
 @batch("stablehlo.transpose")
 def _batch_transpose(op: MappedOp) -> list[Value]:
-    """Permute the item's dimensions; the batch axis stays in front."""
+    """Permute the item's dimensions; the batch axis stays first."""
     return op.again(permutation=build.i64s((0, *shifted(integers(op, "permutation")))))
 
 
@@ -230,7 +230,7 @@ def _batch_broadcast_in_dim(op: MappedOp) -> Value:
 
 @batch("stablehlo.broadcast")
 def _batch_broadcast(op: MappedOp) -> Value:
-    """Add the dimensions behind the batch axis, by `broadcast_in_dim`: this op cannot say that."""
+    """Add the dimensions after the batch axis, by `broadcast_in_dim`: this op cannot say that."""
     added = len(integers(op, "broadcast_sizes"))
     return spread(op, range(added, added + len(op.shape(0))))
 

@@ -299,7 +299,7 @@ def _is_neutral(op: Op) -> bool:
 
 
 def _of_those_there(combine: Combine) -> Combine:
-    """Return a `combine` for arrays that have a mask of existing elements behind them."""
+    """Return a `combine` for arrays followed by a mask of existing elements."""
 
     def combine_those(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
         *xs, here = a

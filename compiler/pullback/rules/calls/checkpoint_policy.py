@@ -2,12 +2,13 @@
 
 The reverse pass runs the function again (rematerialization), from its arguments and from the
 marked values that it needs then. A mark inside of a loop is brought out of it first: the loop
-stacks the value, and the stack has the mark. The loop that runs again reads its slots instead of
+stacks the value, and the stack has the mark. The rematerialized loop reads its slots instead of
 computing the value. In the same way, a branch returns its marked values, and the results of the
 branch op have the marks.
 
 A mark with a `memory`, that of the host, offloads: what is stacked, returned and saved is the value
-moved there, and what runs again has, in place of the mark, that value moved back to the device.
+moved there, and what is rematerialized has, in place of the mark, that value moved back to the
+device.
 """
 
 from __future__ import annotations
@@ -154,8 +155,8 @@ def _replace_in_branch(block: Any, v: Value, given: Value) -> None:
 def _replace_in_body(operation: Any, loop: Loop, stack: Stack, given: Value) -> None:
     """Replace the value that each iteration stacks by a read of its slot in `given`.
 
-    A loop-invariant value that is computed in front of the loop is in the first slot as well: a
-    read in the body would not dominate its uses there. It stays where no iteration may stack it, or
+    A loop-invariant value that is computed before the loop is in the first slot as well: a read in
+    the body would not dominate its uses there. It stays where no iteration may stack it, or
     where it comes from further out, as `given` may not be there.
     """
     body, update = loop.body, stack.update

@@ -170,7 +170,7 @@ def _activity_of_function(op: Op) -> list[bool]:
 
 
 def _activity_of_map(op: Op, shows_all: bool = True) -> list[bool]:
-    """Return which results of a linear map move: by the code of the function, or else all.
+    """Return which results of a linear map are active: by the code of the function, or else all.
 
     It may be linear by its own transpose alone, as `jnp.ldexp`, which goes through bits. That of a
     linear_call may be of more results than its code shows (not `shows_all`).
@@ -239,7 +239,7 @@ class Pullback:
     """
 
     forward: str
-    kept: int  # results of `forward` in front of the residuals
+    kept: int  # results of `forward` before the residuals
     backward: str
     takes: list[int]  # the results whose cotangents `backward` receives
     gives: list[int | None]  # the operand that each of its results is for, if it is for any
@@ -457,7 +457,7 @@ def _rule_for_used_results(op: Op) -> tuple[str, str, str]:
 
 
 def _residuals(op: Op, fwd: str) -> int:
-    """Return how many residuals a fwd rule returns, behind the results."""
+    """Return how many residuals a fwd rule returns, after the results."""
     return len(terminator(op.frame.diff.block(fwd)).operands) - len(op.results)
 
 
@@ -574,7 +574,7 @@ Pullbacks = Callable[[Op, Tangents], list[Pullback]]
 
 
 def _activity(op: Op, own: Callable[[Op, Tangents], list[bool]]) -> Sequence[bool]:
-    """Return which results move: by the rules of a call, but in a linear map by its function."""
+    """Return the active results: by the rules of a call, but in a linear map by its function."""
     if op.frame.linear:
         return _activity_of_map(op)
     with contextlib.suppress(MissingRuleError):
@@ -600,7 +600,7 @@ def _are_diagonal(op: Op, cts: Tangents, pullbacks: Pullbacks) -> bool:
 
 
 def _lets_nothing_pass(op: Op, tangents: Tangents) -> bool:
-    """Return True if no tangent passes: no operand of the rules is active, or they stop all."""
+    """Return True if no tangent passes: no operand is active, or every rule returns zero."""
     key = ops.view(op.operation).rule_key
     return "1" not in rule_mask(op) or (key is not None and op.frame.diff.rules.stops(key))
 
@@ -705,7 +705,7 @@ def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
     """Batch a composite: its decomposition, and its rules if it is a derivative op.
 
     All results of a derivative op are batched, as its rules expect. Of another composite, only
-    those that its decomposition batches; it becomes a func.call, because whoever knows its name
+    those that its decomposition batches; it becomes a func.call, because a tool that knows its name
     would take the batch for one item.
     """
     name = _own_name(op)

@@ -40,7 +40,7 @@ def rule_mask(op: Op) -> str:
 
     Raises:
       MissingRuleError: the results do depend on one. A user's rule says nothing of that; JAX
-        refuses, or gives zero.
+        raises, or gives zero.
     """
     view, mask = ops.view(op.operation), inexact_mask(op)
     count = view.closed_over
@@ -86,7 +86,7 @@ def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
         raise missing_exact_rule(view, "jvp", Asked(mask))
     if (staged := view.covering(mask)) is not None:
         return [staged]
-    if mask.count("1") > 1:  # one that refuses may see what is perturbed: its parts are no sum
+    if mask.count("1") > 1:  # one that raises may see what is perturbed: no sum of parts
         check_not_refused(view, "jvp", [full])
     parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in singles(mask)]
     missing = [m for m, f in parts if f is None]
@@ -104,7 +104,7 @@ def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
 def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
     """Return the function of a rule, named by the op or staged on demand; None if there is none.
 
-    A rule that refuses raises: the user's own exception if it is staged, its text from a file.
+    A rule that rejects its operands raises: the user's own exception if staged, else its text.
     """
     named = getattr(view, kind)(mask)
     if named is not None:
@@ -135,8 +135,8 @@ _KNOWN_ZEROS: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
 def _zeros_before_linking(op: Op) -> list[bool] | None:
     """Return `zero_results` of a rule without linking it from the rule table into the module.
 
-    Many calls that are active are never differentiated, such as a maximum that is subtracted
-    behind stop_gradient: linking their rules would be in vain. None if it has to be linked.
+    Many calls that are active are never differentiated, such as a maximum that is subtracted under
+    stop_gradient: linking their rules would be in vain. None if it has to be linked.
     """
     view = ops.view(op.operation)
     if list(view.attributes) != [ops.RULE]:

@@ -36,7 +36,7 @@ def scatter(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
 
 
 def before(op: Op) -> Any:
-    """Enter an insertion point in the primal block, in front of the op."""
+    """Enter an insertion point in the primal block, before the op."""
     return build.inserting(ir.InsertionPoint(op.operation), op.operation.location)
 
 
@@ -197,7 +197,7 @@ def _store(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
 
 
 def _recompute(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
-    """Rematerialize a `jax.checkpoint`: keep arguments and marked values, and run forward again.
+    """Rematerialize a `jax.checkpoint`: keep arguments and marked values, and rerun forward.
 
     The results are those of the forward function as well: the next derivative is that of what a
     rule computes forward, which differs from the function's where a rule is false on purpose.

@@ -56,7 +56,7 @@ def missing_exact_rule(view: Any, kind: str, asked: Asked) -> MissingRuleError:
 
 
 def check_not_refused(view: Any, kind: str, masks: Sequence[str]) -> None:
-    """Raise the recorded text of the first rule that refuses for one of these masks."""
+    """Raise the recorded text of the first rule that raised for one of these masks."""
     said = next(filter(None, (view.refusal(kind, mask) for mask in masks)), None)
     if said is not None:
         raise NotDifferentiableError(

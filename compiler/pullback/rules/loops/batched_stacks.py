@@ -1,7 +1,7 @@
-"""Batch what a loop reads or writes slot by slot: with the slots in front, then the batch axis.
+"""Batch what a loop reads or writes slot by slot: with leading slots, then the batch axis.
 
-Elsewhere the batch axis is in front of everything else. The slots of one iteration would then be a
-column: XLA reads it with strides, and reverse mode, which recognizes a stack by its slots in front,
+Elsewhere the batch axis comes before all others. The slots of one iteration would then be a
+column: XLA reads it with strides, and reverse mode, which recognizes a stack by its leading slots,
 would carry the cotangent of all of it. So the loop has `rows`, (slots, batch, …), and a transpose
 at both ends.
 """
@@ -133,7 +133,7 @@ class Rows:
         return build.broadcast_in_dim(v, shape, (0, *range(2, 2 + len(rest))))
 
     def results(self, results: Sequence[Value]) -> list[Value]:
-        """Return the loop's results with the batch axis in front."""
+        """Return the loop's results with a leading batch axis."""
         pairs = zip(results, self.carries, strict=True)
         return [swapped(v) if is_row else v for v, is_row in pairs]
 

@@ -1,4 +1,4 @@
-"""Move loop-invariant values of a loop's body in front of the loop."""
+"""Hoist loop-invariant values of a loop's body out of the loop."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pullback.ir.regions import block_of, blocks, captures
 
 
 class Invariants:
-    """Loop-invariant code motion, op by op, as a reverse loop asks for results of the primal body.
+    """Loop-invariant code motion, op by op, as a reverse loop reads results of the primal body.
 
-    Otherwise the primal loop had to stack them, or the reverse loop to compute them again in each
+    Otherwise the primal loop had to stack them, or the reverse loop to recompute them in each
     iteration. JAX hoists them out of a scan, too. Views are copied: they cost nothing where they
     are. Calls and control flow, which the reverse sweep may replace, wait until it is over.
 
     Args:
       op: a `stablehlo.while`.
-      outside: returns the value in front of the loop that equals a value of the body: one that
-        the body captures, or a carry that it does not change. None for others.
+      outside: returns the value before the loop that equals a value of the body: one that the
+        body captures, or a carry that it does not change. None for others.
       functions: those of the module.
     """
 
@@ -43,7 +43,7 @@ class Invariants:
         self._does_vary.clear()
 
     def find(self, v: Value) -> Value | None:
-        """Move the op of a value in front of the loop; return None if it varies or is a view."""
+        """Hoist the op of a value out of the loop; return None if it varies or is a view."""
         if isinstance(v, ir.BlockArgument) or is_view(v.owner.operation):
             return None
         if decided(v, self._does_vary, self._decide):

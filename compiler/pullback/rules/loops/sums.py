@@ -93,7 +93,7 @@ class Sums:
             self._note(view.operation)
 
     def put_behind(self, functions: dict[str, Any]) -> list[Value]:
-        """Move sums behind the loop where that pays; return what replaces its results."""
+        """Move sums after the loop where that pays; return what replaces its results."""
         found = [each for i in range(1, len(self.loop.results)) for each in self._summands(i)]
         totals: dict[int, Total] = {}
         for find in (self._product, self._sum):  # the latter of what is stacked for the former
@@ -215,7 +215,7 @@ class Sums:
     def _rebuilt(self) -> list[Any]:
         """Replace the loop by one that stacks and has no idle carries; return the old results.
 
-        A result is None if its carry stayed zero: its value is computed behind the loop.
+        A result is None if its carry stayed zero: its value is computed after the loop.
         """
         end = terminator(self.body)
         given, arguments, yields = (
@@ -295,7 +295,7 @@ def _read_for(update: Any) -> Value | None:
 
 
 def _shown_by(v: Value) -> tuple[Value, list[Any]]:
-    """Return the value behind views such as reshapes, and the views."""
+    """Return the value that views such as reshapes start from, and the views."""
     views = []
     while build.is_result_of(v, *_VIEWS):
         views.append(v.owner.operation)

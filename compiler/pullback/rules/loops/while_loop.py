@@ -59,7 +59,7 @@ class Activity:
 
 
 def loop_activity(op: Op) -> Activity:
-    """Return the least set of active carries that one more iteration does not enlarge."""
+    """Return the least fixpoint of active carries: one more iteration does not enlarge it."""
     if op.info is not None:
         return op.info
     body = blocks(op.operation)[1]
@@ -248,7 +248,7 @@ class _Stacked(_ReversedLoop):
         return self.outer.primal(found)
 
     def _outside(self, v: Value) -> Value | None:
-        """Return the value in front of the loop that equals one of the body; None for others."""
+        """Return the value before the loop that equals one of the body; None for others."""
         if not isinstance(v, ir.BlockArgument):
             return v if block_of(v.owner) != self.loop.body else None
         index = self._indices.get(v)
