@@ -150,7 +150,7 @@ class _Check:
     left_out: set[str] = field(default_factory=set)
 
     def findings(self, args: Sequence[Any], watcher: Watcher | None) -> Iterator[Finding]:
-        """Yield the findings of all rules; those of rules' rules are met when these are traced."""
+        """Yield the findings of all rules; those of rules' rules appear when these are traced."""
         rules = self.program.rules
         met, done = self._met(args), set[str]()
         while new := [key for key in rules if key not in done]:
@@ -246,7 +246,7 @@ class _Check:
 
     def _of_rule(self, rule: KeptCall, met: list[call_operands.Met]) -> Iterator[Finding]:
         loaded = _rule_in_module(rule)
-        if loaded and not loaded.rules:  # no derivative of the module asks for one
+        if loaded and not loaded.rules:  # no derivative of the module needs one
             return
         places = (
             (_written(loaded, rule), loaded.where) if loaded else (_rule_lines(rule), _where(rule))
