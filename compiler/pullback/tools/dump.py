@@ -35,7 +35,7 @@ from pullback.tools.sources import (
 from pullback.tools.stats import lines, statistics
 from pullback.tools.targets import blaming
 
-# Stage -> the file that holds it below `-o DIR`; in the order in which a program meets them.
+# Stage -> the file that holds it below `-o DIR`; in the order in which a program reaches them.
 STAGES = {
     "jaxpr": "jaxpr.txt",
     "kept": "kept.txt",

@@ -45,7 +45,7 @@ def argument_values(
 
 
 def _of_sizes(source: Source, arrays: Arrays) -> Program:
-    """Return the program for the sizes of these arrays, where dimensions are symbols."""
+    """Return the program for the shapes of these arrays, where dimensions are symbols."""
     program = source.program
     if isinstance(program, Program):
         return program

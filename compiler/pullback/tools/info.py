@@ -97,7 +97,7 @@ def _file(content: Any, entry: str) -> dict[str, Any]:
 
 
 def _rules(program: Program) -> list[dict[str, Any]]:
-    """Return what has rules, with what is said of those that refuse."""
+    """Return what has rules, with the messages of those that raise."""
     calls = ops.walk_calls(program.module)
     exported = {call.decomposition for call in calls if call.rule_key is not None}
     return [

@@ -95,7 +95,7 @@ class Reduction:
             start = 0
             while start < (total := count(self.module)):
                 if self.attempt(edit(set(range(start, min(start + width, total))))):
-                    found = True  # those behind have moved to this place
+                    found = True  # those after it have moved here
                 else:
                     start += width
             width //= 2
@@ -270,12 +270,12 @@ def _unwrap(number: int, region: int) -> Edit:
 
 
 def results(reduction: Reduction) -> bool:
-    """Return less from functions that nobody calls."""
+    """Return less from functions that are not called."""
     return _of_functions(reduction, lambda f: len(returned(f)), keep_results)
 
 
 def arguments(reduction: Reduction) -> bool:
-    """Drop arguments of functions that nobody calls; who used one gets zeros."""
+    """Drop arguments of functions without callers; their uses get zeros."""
     return _of_functions(reduction, lambda f: len(f.regions[0].blocks[0].arguments), keep_arguments)
 
 

@@ -1,4 +1,4 @@
-"""Run what is behind a command, and report the errors of this package in their form."""
+"""Run the body of a command, and report the errors of this package in their form."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Source:
     target: Target | None = None
 
     def fixed(self, what: str, do: str = "give them: --sizes {}") -> Program:
-        """Return the program if its sizes are fixed; raise UsageError if dimensions are symbols."""
+        """Return the program if its shapes are static; raise UsageError for symbolic dimensions."""
         if isinstance(self.program, Program):
             return self.program
         symbols = self.program.symbols

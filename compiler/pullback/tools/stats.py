@@ -16,7 +16,7 @@ def statistics(module: ir.Module) -> dict[str, Any]:
     """Return counts, as values of JSON.
 
     The flops and the bytes that ops read and write are those of a run of `@main`, before XLA fuses
-    anything; a loop of which nobody knows how often it turns counts once.
+    anything; a loop whose trip count is unknown counts once.
     """
     names: Counter[str] = Counter()
     constants = 0

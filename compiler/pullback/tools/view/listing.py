@@ -136,7 +136,7 @@ def read_listing(module: ir.Module, stage: str, primals: int | None = None) -> L
     Args:
       module: is changed: only its locations.
       stage: the name of the listing, in lower case.
-      primals: how many arguments of `@main` are no tangents or cotangents; by default all.
+      primals: how many arguments of `@main` are not tangents or cotangents; by default all.
     """
     reader = _Reader(module)
     for number, operation in enumerate(reader.operations):
