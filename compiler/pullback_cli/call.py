@@ -1,4 +1,4 @@
-"""Run what is behind a command."""
+"""Run the body of a command."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ VALUES_FOLLOW = "--"
 
 
 class OptCommand(click.Command):
-    """A command as mlir-opt spells its flags; one that is no option is a pass with its options.
+    """A command as mlir-opt spells its flags; one that is not an option is a pass with options.
 
     `-cse`, `--cse` and `--jvp="wrt=0"` are passes, in the order given; `-o=FILE` is `-o FILE`.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Rewrite one dash to two, and flags that are no options to `-p`."""
+        """Rewrite one dash to two, and flags that are not options to `-p`."""
         known = {
             name: each for each in self.get_params(ctx) for name in each.opts + each.secondary_opts
         }

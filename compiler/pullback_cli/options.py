@@ -49,7 +49,7 @@ def _parse_sizes(context: Any, parameter: Any, text: str | None) -> dict[str, in
 
 
 def parse_positions(context: Any, parameter: Any, text: str | None) -> int | tuple[int, ...] | None:
-    """Parse `0,1` to a tuple; a single `0` to a number, so that its gradient is no tuple of one."""
+    """Parse `0,1` to a tuple; a single `0` to a number, so that its gradient is not a tuple."""
     del context, parameter
     if text is None:
         return None

@@ -55,7 +55,7 @@ def tools(environment: Mapping[str, str], fresh: bool = False) -> list[tuple[str
 def serving() -> Iterator[Mapping[str, str]]:
     """Give an environment in which a server runs the commands of this Python, for the body.
 
-    It is that of this process, with a folder of these commands in front of its path. The server
+    It is that of this process, with a folder of these commands first in its path. The server
     imports JAX at the first of them.
     """
     place = _place()
