@@ -80,7 +80,7 @@ def compile(
     Raises:
       BackendNotFoundError: the backend, device or topology is not here.
       ModuleError: the module cannot be read or called: tokens, dynamic shapes, no such function.
-      CompileError: XLA refuses it, or nothing is registered for a custom call in it.
+      CompileError: XLA rejects it, or nothing is registered for a custom call in it.
     """
     if topology is not None:
         _check_absent(topology, backend, device)
@@ -99,7 +99,7 @@ def compile(
     content = _module.read(module)
     around = jax.config.jax_default_device, _jax.get_concrete_mesh()
     key = (hashlib.sha256(content).digest(), options, around)
-    # What has a convention goes with it: nobody else can ask for it, and it may hold a model.
+    # What has a convention goes with it: nothing else can request it, and it may hold a model.
     if convention is None:
         executables = _EXECUTABLES
     else:

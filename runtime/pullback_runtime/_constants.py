@@ -87,7 +87,7 @@ def large_array(op: Any) -> np.ndarray | None:
 
 
 def _move_to_the_end(block: ir.Block, arguments: Sequence[ir.Value]) -> None:
-    """Move arguments behind the new ones, which the bindings can only append to a block."""
+    """Move arguments after the new ones, which the bindings can only append to a block."""
     for argument in arguments:
         argument.replace_all_uses_with(block.add_argument(argument.type, argument.location))
     erase_arguments(block, range(len(arguments)))

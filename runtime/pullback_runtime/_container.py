@@ -3,7 +3,7 @@
 A file is MLIR bytecode: a header and a row of sections, each with a declared length. The
 section of strings holds, verbatim, the two string attributes that a save puts on the module:
 the metadata (JSON) and the digest. Nothing here trusts a declared length, and nothing here
-hands a byte to MLIR.
+passes a byte to MLIR.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def read_varint(content: Any, position: int) -> tuple[int, int]:
 
 
 def read_strings(section: Any) -> list[bytes]:
-    """Return the strings of a section, each with the NUL behind it; their sizes come in reverse."""
+    """Return the strings of a section, each with its final NUL; their sizes come in reverse."""
     count, position = read_varint(section, 0)
     sizes = []
     for _ in range(count):
@@ -256,8 +256,8 @@ def _fold(pieces: Iterable[Any], size: int) -> str:
     SHA-256 alone reads 2 GB/s, as fast as MLIR parses constants, so a large content is first
     folded to one row: rows are added and xored in turn into 32,768 columns, which are multiplied
     by an odd number after each four. Each step can be undone, so a change in one row always
-    shows. This finds damage; it is no signature, for whoever changes a file
-    on purpose can write a new digest as well.
+    shows. This finds damage; it is not a signature, for an attacker who changes
+    a file can write a new digest as well.
     """
     if size <= FOLD_ROW_BYTES:
         return hashlib.sha256(b"".join((size.to_bytes(8, "little"), *pieces))).hexdigest()

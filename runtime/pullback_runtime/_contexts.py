@@ -1,7 +1,7 @@
 """Contexts of MLIR that modules share, one after the other.
 
 A context keeps each constant, type and location that it has seen as long as it is there. To make
-one takes 10 ms, and values of two never meet, so modules share one. Once it has been given much to
+one takes 10 ms, and values of two never mix, so modules share one. Once it has been given much to
 keep, the modules to come share another, and it goes with the last module that was made in it.
 """
 

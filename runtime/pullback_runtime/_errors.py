@@ -40,7 +40,7 @@ class ModuleError(PullbackRuntimeError):
 
 
 class CompileError(PullbackRuntimeError):
-    """XLA refused the module."""
+    """XLA rejected the module."""
 
 
 class ArgumentError(PullbackRuntimeError, TypeError):

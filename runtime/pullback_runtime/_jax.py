@@ -70,7 +70,7 @@ XlaRuntimeError: type[Exception] = jax.errors.JaxRuntimeError
 
 
 def fresh_context() -> ir.Context:
-    """Return a new MLIR context, shared with nobody, so that its memory can be freed."""
+    """Return a new MLIR context that is not shared, so that its memory can be freed."""
     return _of_jaxlib.fresh_context(_private_mlir.global_thread_pool)
 
 
@@ -293,7 +293,7 @@ def tell_of_checks(primitive: Any, tell: Callable[..., None]) -> None:
     primitive counts as one without errors.
     """
 
-    def rule(*given: Any, **params: Any) -> Any:  # jax 0.12 has one more argument in front
+    def rule(*given: Any, **params: Any) -> Any:  # jax 0.12 has one more leading argument
         (enabled,) = (each for each in given if isinstance(each, set | frozenset))
         tell(sorted(error.__name__ for error in enabled), **params)
         return _checkify.default_checkify_rule(primitive, *given, **params)

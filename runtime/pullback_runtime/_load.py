@@ -210,7 +210,7 @@ class LoadedProgram:
 
     @functools.cached_property
     def symbolic(self) -> Callable[..., Any]:
-        """The flat function of a file with symbolic dimensions, for arguments of any size."""
+        """The flat function of a file with symbolic dimensions, for arguments of any shape."""
         described, platforms = self.metadata[_symbolic.METADATA], self.metadata["platforms"]
         exported = _symbolic.restore(self.opened.module, described["main"], platforms, "main")
         self._check_registered(exported)
@@ -223,7 +223,7 @@ class LoadedProgram:
                 do="load it by pullback.load; without the compiler, call the file of a derivative",
             )
 
-        # With a jvp rule, it would be refused where no derivative is asked for, too.
+        # With a jvp rule, it would be rejected where no derivative is taken, too.
         call = jax.custom_vjp(exported.call)
         call.defvjp(lambda *leaves: (exported.call(*leaves), None), pull)
 

@@ -36,7 +36,7 @@ stablehlo.register_stablehlo_passes()
 
 
 def fresh_context(threads: Any = None) -> ir.Context:
-    """Return a new MLIR context with the dialects of JAX, shared with nobody.
+    """Return a new MLIR context with the dialects of JAX, not shared.
 
     It reads quantized types: JAX registers no dialect of that name, but the pass that legalizes
     VHLO, which may make some, loads it.

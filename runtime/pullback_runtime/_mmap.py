@@ -26,7 +26,7 @@ def read_or_map(path: str | os.PathLike[str]) -> Any:
         content = os.read(file, size)
         if size and len(content) == size:
             return content
-        while more := os.read(file, BUFFER):  # of a pipe, say, nobody knows the size
+        while more := os.read(file, BUFFER):  # the size of a pipe, say, is unknown
             content += more
         return content
     finally:

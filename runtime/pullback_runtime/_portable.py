@@ -31,7 +31,7 @@ class PortableProgram:
     """A program from a file, which an engine other than JAX runs: on and to NumPy arrays.
 
     It is called as a `LoadedProgram` is. It compiles when it is first called. Where a class of the
-    argument trees is no named tuple, a dictionary by field name stands for it; the words of a
+    argument trees is not a named tuple, a dictionary by field name stands for it; the words of a
     random key stand for the key.
     """
 

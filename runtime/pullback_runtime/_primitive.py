@@ -208,7 +208,7 @@ class Halves(NamedTuple):
       takes: the operands of the first call, all of them known.
       late: for each result, True if it is taken from the second call.
       gives: the results that the second call computes, those in `late` or more.
-      residuals: for each residual, the operand in `takes` that it is; None for one that is no
+      residuals: for each residual, the operand in `takes` that it is; None for one that is not an
         operand, which alone the second call takes.
     """
 
@@ -355,7 +355,7 @@ def _check(errors: Sequence[str], *, handle: ModuleHandle) -> None:
 
 
 _FAILED_CHECK = "FailedCheckError"
-"""The error of `checkify.check`, which no module contains: JAX refuses to lower it alone."""
+"""The error of `checkify.check`, which no module contains: JAX does not lower it alone."""
 
 _jax.tell_of_checks(call_module_p, _check)
 _jax.evaluate_partially(call_module_p, _split)

@@ -34,7 +34,7 @@ _process: subprocess.Popen[bytes] | None = None
 def parse_elsewhere(content: bytes, kind: bytes = worker.MODULE) -> bytes:
     """Parse a module, or what a `kind` says, in the helper process; return it as plain bytecode.
 
-    Raises: ArtifactError when it is refused there, crashes there, or takes too long.
+    Raises: ArtifactError when it is rejected there, crashes there, or takes too long.
     """
     # Some hundred times what a sound file of this size takes.
     seconds = SECONDS + SECONDS_PER_MEBIBYTE * (len(content) >> 20)

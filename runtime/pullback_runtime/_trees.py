@@ -66,7 +66,7 @@ register_pytree_with_keys(Fields, _flatten_fields, _unflatten_fields)
 def describe(tree: PyTreeDef, *, depth: int = 0) -> Any:
     """Return the tree as JSON values: `"*"` is a leaf, null is None.
 
-    Raises: ArtifactError for a tree that `restore` would refuse.
+    Raises: ArtifactError for a tree that `restore` would reject.
     """
     if depth > MAX_DEPTH:
         raise ArtifactError(
@@ -139,7 +139,7 @@ def field_names(tree: PyTreeDef) -> list[str]:
     try:
         instance = jax.tree.unflatten(node, placeholders)
         paths = tree_flatten_with_path(instance, is_leaf=lambda value: value is not instance)[0]
-    except Exception:  # The class's own code may refuse placeholders.
+    except Exception:  # The class's own code may reject placeholders.
         return _numbered(children)
     return _names([path[0] for path, _ in paths])
 
