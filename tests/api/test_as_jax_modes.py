@@ -10,11 +10,11 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero, linear_call
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from tests.test_rules_for_both_modes import both, thrice
 
 import pullback as pb
 from pullback import artifact
 from pullback.errors import MissingRuleError, NotLinearError
+from tests.autodiff.test_rules_for_both_modes import both, thrice
 
 pytestmark = pytest.mark.whole
 

@@ -35,7 +35,7 @@ def _filtering():
 CALLS = {
     "grad": lambda: pb.grad(lambda x: jax.lax.zeta(x, x))(2.0),
     "scalar": lambda: pb.grad(lambda x: x)(jnp.ones(3)),
-    "argument": lambda: pb.trace(jnp.sin)(1.0)(jnp.ones(3)),
+    "argument": lambda: pb.trace(jnp.sin)(1.0)(1.0, 2.0),
     "program": lambda: pb.trace(lambda x: jax.lax.zeta(x, x))(2.0).jvp(),
     "transpose": lambda: pb.linear_transpose(jnp.sin, 1.0)(2.0),
 }

@@ -99,7 +99,7 @@ def test_arguments_are_checked_as_in_a_compiled_call(module_of):
     with pytest.raises(runtime.ArgumentError) as caught:
         runtime.run_interpreted(module, np.ones(2, np.float32), arg_names=["x"])
     assert str(caught.value).startswith(
-        "argument 0 (x) has the wrong shape: expected float32[3], got float32[2]\n"
+        "argument 0 (x) has the wrong shape: expected float32[3], got float32[2] of NumPy\n"
     )
     with pytest.raises(runtime.ArgumentError, match="@main takes 1 arguments, got 2"):
         runtime.run_interpreted(module, 1.0, 2.0)
