@@ -14,7 +14,7 @@ import pullback_runtime
 from pullback.errors import PullbackError
 
 OURS = tuple(str(Path(package.__file__).parent) for package in (pb, pullback_runtime))
-FEW = 2
+FEW = 3
 """Those that a user has called, and those that call the function of JAX at which it hides."""
 
 
