@@ -144,7 +144,8 @@ def test_arrays_give_sizes(pullback_command, saved, inputs, tmp_path):
     close(np.load(results)["result_0"], loss(W, X))
     np.save(tmp_path / "wrong.npy", np.ones((3, 5), np.float32))
     wrong = pullback_command("run", saved, *inputs[:2], "--input", tmp_path / "wrong.npy")
-    assert "(x) has the wrong shape: expected float32[b,2], got float32[3,5] of NumPy" in wrong.stderr
+    words = "(x) has the wrong shape: expected float32[b,2], got float32[3,5] of NumPy"
+    assert words in wrong.stderr
 
 
 def test_the_words_of_keys_give_no_sizes(pullback_command, tmp_path):
