@@ -14,11 +14,13 @@ def names() -> list[str]:
 
 
 def tool(name: str) -> Any:
-    """Return a public name of `pullback._tools`.
+    """Return a public name of `pullback._tools`, or the module `pullback.artifact`.
 
     Raises: AttributeError for any other name.
     """
     package = sys.modules["pullback"]
+    if name == "artifact":
+        return importlib.import_module("pullback.artifact")
     if name.startswith("_") or name not in package.__all__:
         raise AttributeError(f"module 'pullback' has no attribute {name!r}")
     found = getattr(importlib.import_module("pullback._tools"), name)

@@ -180,14 +180,15 @@ import sys
 import pullback as pb
 assert pb.grad(lambda x: x * x)(3.0) == 6.0
 print([name for name in {TOOLS} if name in sys.modules])
-print("load" in dir(pb), pb.testing.__name__, pb.load.__name__, pb.NanReport.__name__)
+print("load" in dir(pb))
+print(pb.artifact.__name__, pb.testing.__name__, pb.load.__name__, pb.NanReport.__name__)
 """
 
 
 def test_a_gradient_imports_no_tools():
     command = [sys.executable, "-c", GRADIENT]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\nTrue pullback.testing load NanReport\n"
+    assert done.stdout == "[]\nTrue\npullback.artifact pullback.testing load NanReport\n"
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error():
