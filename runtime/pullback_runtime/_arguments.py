@@ -56,12 +56,12 @@ def refit(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[Any, Any]:
-    """Return the `(args, kwargs)` of a refused call, with lists of numbers as arrays.
+    """Return the `(args, kwargs)` of a rejected call, with lists of numbers as arrays.
 
     A call that JAX takes pays nothing for this.
 
     Args:
-      error: what refused the call, raised where there are no lists to convert.
+      error: what rejected the call, raised where there are no lists to convert.
 
     Raises: ArgumentError naming the type given, of which JAX may have had a narrower one.
     """

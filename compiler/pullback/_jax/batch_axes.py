@@ -22,7 +22,7 @@ Places = frozenset[int | None]
 """Axes one of which holds the batch, alone or as its leading factor; None is for no batch."""
 
 Found = list[Places | None]
-"""Of each value, its places; None if nothing is known of them."""
+"""Holds the places of each value; None where nothing is known of them."""
 
 _MANY, _MORE = 2**31 - 19, 2**31 - 1  # primes, which no axis has as its size
 _MOST = 256  # how often one equation is typed
@@ -125,7 +125,7 @@ class _Batch:
         return [*found[:count], *(each and _shifted(each, 1) for each in found[count:])]
 
     def _reshaped(self, equation: Any, operand: Places) -> Places | None:
-        """Return the axes behind whose batch a reshaped array has as many elements as before."""
+        """Return the axes after whose batch a reshaped array has as many elements as before."""
         before, after = equation.invars[0].aval.shape, equation.outvars[0].aval.shape
         order = equation.params["dimensions"] or range(len(before))  # it may transpose first
         found: set[int | None] = set()
@@ -191,7 +191,7 @@ class _Batch:
             if len(changed) > 1 or any(self._of(old, _MANY) != new for _, old, new in changed):
                 return None
             found.append(changed[0][0] if changed else None)
-        for var in batched if len(batched) > 1 else ():  # does it meet the others' items?
+        for var in batched if len(batched) > 1 else ():  # are its items combined with the others'?
             items = dict.fromkeys(batched, _MANY) | {var: _MORE}
             apart = self._shapes(equation, items, batched, params)
             if apart is not None and all(n % _MORE for shape in apart for n in shape):

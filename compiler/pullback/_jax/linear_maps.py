@@ -56,7 +56,7 @@ class Parts(NamedTuple):
     linear: tuple[int, ...]
 
 
-def parts(equation: Any) -> Parts:
+def parts_of(equation: Any) -> Parts:
     """Return the parameters of a call of a linear map."""
     return Parts(**equation.params)
 
@@ -78,20 +78,11 @@ def linear_map(
     """
     unknown = body if isinstance(body, Unknown) else None
     jaxpr = jax.make_jaxpr(body)(*operands) if unknown is None else None
-    return _bind(operands, name, jaxpr, unknown, Transposes(transpose), tuple(linear))
+    return _bind(operands, Parts(name, jaxpr, unknown, Transposes(transpose), tuple(linear)))
 
 
-def _bind(
-    operands: Sequence[Any],
-    name: str,
-    jaxpr: Any,
-    unknown: Unknown | None,
-    transpose: Transposes,
-    linear: tuple[int, ...],
-) -> list[Any]:
-    found: list[Any] = linear_map_p.bind(
-        *operands, name=name, jaxpr=jaxpr, unknown=unknown, transpose=transpose, linear=linear
-    )
+def _bind(operands: Sequence[Any], parts: Parts) -> list[Any]:
+    found: list[Any] = linear_map_p.bind(*operands, **parts._asdict())
     return found
 
 
@@ -121,30 +112,22 @@ def _run_jitted(jaxpr: Any, *args: Any) -> list[Any]:
     return _run(*args, jaxpr=jaxpr, unknown=None)
 
 
-def _jvp(
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
-    name: str,
-    jaxpr: Any,
-    unknown: Unknown | None,
-    transpose: Transposes,
-    linear: tuple[int, ...],
-) -> tuple[Any, Any]:
-    call = functools.partial(
-        _bind, name=name, jaxpr=jaxpr, unknown=unknown, transpose=transpose, linear=linear
-    )
-    outs = call(primals)
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    parts = Parts(**params)
+    unknown, linear = parts.unknown, parts.linear
+    outs = _bind(primals, parts)
     moved = [_ad.Zero(jax.typeof(out).to_tangent_aval()) for out in outs]
     moving = [i for i, t in enumerate(tangents) if not derivatives.is_zero(t)]
     rest = [i for i in moving if i not in linear]
     terms: list[Sequence[Any]] = []
     if rest and unknown is not None:
-        terms.append(_unknown_by(rest, primals, tangents, unknown, name))
+        terms.append(_unknown_by(rest, primals, tangents, unknown, parts.name))
     elif rest:
-        terms.append(_by_body(rest, primals, tangents, jaxpr))
+        terms.append(_by_body(rest, primals, tangents, parts.jaxpr))
     if len(rest) < len(moving):
         pairs = enumerate(zip(primals, tangents, strict=True))
-        terms.append(call([_ad.instantiate_zeros(t) if i in linear else x for i, (x, t) in pairs]))
+        given = [_ad.instantiate_zeros(t) if i in linear else x for i, (x, t) in pairs]
+        terms.append(_bind(given, parts))
     for term in terms:
         for i, t in enumerate(term):
             if is_inexact(jax.typeof(outs[i])):
@@ -194,19 +177,11 @@ def _transpose(cotangents: Sequence[Any], *args: Any, transpose: Transposes, **_
     ]
 
 
-def _batch(
-    axis: Any,
-    args: Sequence[Any],
-    dims: Sequence[Any],
-    name: str,
-    jaxpr: Any,
-    unknown: Unknown | None,
-    transpose: Transposes,
-    linear: tuple[int, ...],
-) -> tuple[Any, Any]:
+def _batch(axis: Any, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> tuple[Any, Any]:
     """Return the results of the batched call, and their batch axis, the first one of each."""
+    parts = Parts(**params)
     if all(dim is None for dim in dims):
-        outs = _bind(args, name, jaxpr, unknown, transpose, linear)
+        outs = _bind(args, parts)
         return outs, [None] * len(outs)
     mapped = functools.partial(
         jax.vmap,
@@ -214,7 +189,7 @@ def _batch(
         axis_name=axis.name,
         spmd_axis_name=axis.spmd_name or axis.explicit_mesh_axis,
     )
-    of_one = transpose.function
+    of_one, unknown = parts.transpose.function, parts.unknown
 
     def of_all(operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         known = [None if x is None else dim for x, dim in zip(operands, dims, strict=True)]
@@ -227,13 +202,13 @@ def _batch(
         return [None if ct is None or x is not None else _unmapped(ct, dim) for ct, x, dim in cts]
 
     def body(*args: Any) -> list[Any]:
-        found: list[Any] = mapped(jaxpr_as_fun(jaxpr), in_axes=tuple(dims))(*args)
+        found: list[Any] = mapped(jaxpr_as_fun(parts.jaxpr), in_axes=tuple(dims))(*args)
         return found
 
     if unknown is not None:
         avals = [jax.ShapeDtypeStruct((axis.size, *x.shape), x.dtype) for x in unknown.out_avals]
         unknown = Unknown(unknown.error, tuple(avals))
-    outs = linear_map(unknown or body, of_all, args, linear, name)
+    outs = linear_map(unknown or body, of_all, args, parts.linear, parts.name)
     return outs, [0] * len(outs)
 
 
@@ -243,7 +218,7 @@ def _unmapped(ct: Any, dim: int | None) -> Any:
 
 
 def _check(*given: Any, jaxpr: Any, unknown: Unknown | None, **_: Any) -> Any:
-    """Let checkify look into the body; jax 0.12 has one more argument in front."""
+    """Let checkify look into the body; jax 0.12 passes one more leading argument."""
     if unknown is not None:
         raise unknown.error
     (at,) = (i for i, each in enumerate(given) if isinstance(each, set | frozenset))

@@ -43,7 +43,7 @@ def written(equation: Any) -> list[Any]:
     """Return the functions of a user's rules, without JAX's layers, as far as they are known."""
     name, params = jaxprs.name_of(equation), hijax.parameters_of(equation)
     if name == linear_maps.NAME:
-        return [linear_maps.parts(equation).transpose.function]
+        return [linear_maps.parts_of(equation).transpose.function]
     if name in _THUNKS:
         forward, backward = rule_inside(equation).rule, _without_const_handling(params.get("bwd"))
         rules = [forward, backward] if isinstance(backward, tuple) else [forward]
@@ -72,15 +72,15 @@ def num_residuals(equation: Any) -> int | None:
         return params["num_res"]
     if name == "call_hi_primitive_linearized":
         return params["residuals_tree"].num_leaves
-    if name == linear_maps.NAME and linear_maps.parts(equation).linear:
-        return linear_maps.parts(equation).linear[0]
+    if name == linear_maps.NAME and linear_maps.parts_of(equation).linear:
+        return linear_maps.parts_of(equation).linear[0]
     return None
 
 
 def rule_name(equation: Any) -> str | None:
     """Return the name of the user's function that an equation with a custom rule calls."""
     if jaxprs.name_of(equation) == linear_maps.NAME:
-        return linear_maps.parts(equation).name
+        return linear_maps.parts_of(equation).name
     for body in ("call_jaxpr", "callee"):
         if body in equation.params:
             name = source_info.function_name(equation.params[body])

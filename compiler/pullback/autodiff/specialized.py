@@ -59,7 +59,7 @@ class Kind:
 
 
 Kinds = list[Kind | None]
-"""Those of the active values; None where the type was not queried yet."""
+"""Holds the types of active values; None where one was not queried yet."""
 
 
 class _Known(dict[Any, Kind]):
@@ -278,7 +278,7 @@ def _pushed_forward(op: Op, given: Sequence[Value]) -> Emitted:
 
 
 class Mode:
-    """What rules emit in one mode, for the signatures that occurred."""
+    """Holds what rules emit in one mode, for the signatures that occurred."""
 
     def __init__(self, emit: Callable[[Op, Sequence[Value]], Emitted]) -> None:
         self._emit = emit

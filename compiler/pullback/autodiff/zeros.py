@@ -27,7 +27,7 @@ from pullback.ir.traits import DATA, MOVES
 from pullback_runtime._jax import text_alone
 
 MOST_VALUES = 1000
-"""How many steps a search for a zero may take."""
+"""Limits the steps of a search for a zero."""
 
 DEEPEST = 30
 """Through how many loops and calls, nested or one after another, a zero is traced."""

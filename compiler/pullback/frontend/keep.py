@@ -172,7 +172,7 @@ class Keeper:
 
         Raises: what stands for a map of which nothing is known.
         """
-        parts = linear_maps.parts(equation)
+        parts = linear_maps.parts_of(equation)
         if parts.unknown is not None and parts.linear:
             return self._backward_only(equation, debug_info)
         if parts.unknown is not None:

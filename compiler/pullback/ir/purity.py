@@ -1,4 +1,4 @@
-"""Which values are used, which ops can be erased when their results are unused, and callbacks."""
+"""Tell which values are used, which unused ops can be erased, and what is a callback."""
 
 from __future__ import annotations
 

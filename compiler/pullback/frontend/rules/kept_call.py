@@ -36,7 +36,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class KeptCall:
-    """One rule-carrying call: what it computes, and the original call, with its derivatives."""
+    """Hold a rule-carrying call: what it computes, and the original call with its derivatives."""
 
     key: str
     op: str

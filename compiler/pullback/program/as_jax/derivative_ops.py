@@ -350,8 +350,8 @@ class _CallOfPair:
     Attributes:
       pairs: the rules, of which those with cotangents of fewest results are first.
       moving: the positions of the operands that move.
-      known: the operands of the map from their tangents, in front of these: the residuals of all
-        pairs, behind the operands of the call where there is a forward rule, which takes them.
+      known: the operands of the map from their tangents, before these: the residuals of all
+        pairs, after the operands of the call where there is a forward rule, which takes them.
     """
 
     def __init__(
