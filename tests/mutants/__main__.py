@@ -1,7 +1,7 @@
 """`python -m tests.mutants`: every wrong version must make a test fail.
 
 Mutants go into copies of the tree, never into the tree itself. A test run that fails in another
-way than by a failing test, or a text that is no longer in its file, is an error of the catalogue.
+way than by a failing test, or a place that is no longer there, is an error of the catalogue.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from queue import SimpleQueue
 
 from pullback.program.progress import Progress
 from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.places import Places, StaleError
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("compiler", "runtime", "tests", "pyproject.toml")
@@ -71,24 +72,19 @@ def run_tests(
     return done.returncode
 
 
-def mutated(text: str, mutant: Mutant) -> str:
-    """The text of a file with the mutant in it."""
-    if text.count(mutant.old) != 1:
-        raise ValueError(f"{mutant.file} has {text.count(mutant.old)} times: {mutant.old}")
-    return text.replace(mutant.old, mutant.new)
-
-
-def try_out(mutant: Mutant, trees: SimpleQueue[Path]) -> Outcome:
+def try_out(mutant: Mutant, places: Places, trees: SimpleQueue[Path]) -> Outcome:
     """Runs the tests of a mutant in a tree that nobody else uses."""
     start = time.perf_counter()
+    try:
+        place = places.find(mutant)
+    except StaleError as error:
+        return Outcome(mutant, f"stale: {error}", 0)
     tree = trees.get()
-    path = tree / SOURCES / mutant.file
+    path = tree / SOURCES / place.path
     original = path.read_text()
     try:
-        path.write_text(mutated(original, mutant))
+        path.write_text(place.mutated(original, mutant.new))
         status = run_tests(tree, mutant.tests)
-    except ValueError as error:
-        return Outcome(mutant, f"stale: {error}", 0)
     finally:
         path.write_text(original)
         trees.put(tree)
@@ -104,23 +100,24 @@ def _name(status: int | None) -> str:
 def report(outcome: Outcome) -> None:
     """One line of the table."""
     first = outcome.mutant.old.strip().splitlines()[0]
-    line = f"{outcome.status:10} {outcome.seconds:5.1f} s  {outcome.mutant.file:24} {first[:70]}"
+    line = f"{outcome.status:10} {outcome.seconds:5.1f} s  {outcome.mutant.where:40} {first[:60]}"
     print(line, flush=True)
 
 
 def main() -> int:
-    """Tries out all mutants, or those whose file or text contains what is given."""
+    """Tries out all mutants, or those whose place or text contains what is given."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("only", nargs="?", default="")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    chosen = [m for m in MUTANTS if options.only in m.file or options.only in m.old]
+    chosen = [m for m in MUTANTS if options.only in m.where or options.only in m.old]
     if not chosen:
-        parser.error(f"no mutant has {options.only!r} in its file or text")
+        parser.error(f"no mutant has {options.only!r} in its place or text")
     with tempfile.TemporaryDirectory() as folder:
         trees: SimpleQueue[Path] = SimpleQueue()
         for number in range(options.processes):
             trees.put(copy_tree(Path(folder, str(number))))
+        places = Places(Path(folder, "0") / SOURCES)
         everything = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
         tree = trees.get()
         status = run_tests(tree, everything, 4 * LONGEST_RUN, options.processes)
@@ -130,7 +127,7 @@ def main() -> int:
         trees.put(tree)
         outcomes = []
         with ThreadPoolExecutor(options.processes) as pool, Progress() as progress:
-            for outcome in pool.map(lambda mutant: try_out(mutant, trees), chosen):
+            for outcome in pool.map(lambda mutant: try_out(mutant, places, trees), chosen):
                 report(outcome)
                 outcomes.append(outcome)
                 progress.show("trying mutants", len(outcomes), len(chosen))
