@@ -10,10 +10,10 @@ import numpy as np
 
 from pullback_runtime._errors import ArgumentError, DimensionError
 from pullback_runtime._handle import ModuleHandle
+from pullback_runtime._jax_trees import flatten_call
 from pullback_runtime._module import Aval
 from pullback_runtime._numpy_arguments import as_numbers
 from pullback_runtime._signature_check import HasSignature, in_positions, mismatch, spell as spell
-from pullback_runtime._trees import flatten_call
 
 
 def convert_weak(handle: ModuleHandle, args: Sequence[Any]) -> list[Any]:

@@ -24,9 +24,9 @@ from pullback_runtime import (
     _custom_calls,
     _entries,
     _jax,
+    _jax_trees,
     _module,
     _safe_parse,
-    _trees,
     _variants,
 )
 from pullback_runtime._container import (
@@ -111,8 +111,8 @@ class Opened:
             return self.exported.in_tree, self.exported.out_tree
         if self.metadata is None or "in_tree" not in self.metadata:
             return None
-        in_tree = _trees.restore_arguments(self.metadata["in_tree"])
-        return in_tree, _trees.restore(self.metadata["out_tree"])
+        in_tree = _jax_trees.restore_arguments(self.metadata["in_tree"])
+        return in_tree, _jax_trees.restore(self.metadata["out_tree"])
 
     def check_custom_calls(self, allowed: Collection[str]) -> None:
         """Raise ArtifactError for a custom call that no file may make, or that is not in `allowed`.

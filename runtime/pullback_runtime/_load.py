@@ -31,8 +31,8 @@ from pullback_runtime._convention import Callee, Convention, placing
 from pullback_runtime._errors import ArgumentError, MissingTransformError, missing_attribute
 from pullback_runtime._executable import Executable
 from pullback_runtime._handle import ModuleHandle, make_handle
+from pullback_runtime._jax_trees import LEAF, flatten_call
 from pullback_runtime._signature_check import CallSignature, in_positions, spell
-from pullback_runtime._trees import LEAF, flatten_call
 
 _SHOWN = 8
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback_runtime import _entries, _numpy_arguments, _signature, _tree_values, _variants
+from pullback_runtime import _entries, _numpy_arguments, _signature, _trees, _variants
 from pullback_runtime._bytecode_names import MAIN, with_main
 from pullback_runtime._call_targets import check_names
 from pullback_runtime._container import ArtifactError, is_bytecode, is_whole, read_layout
@@ -42,10 +42,10 @@ class PortableProgram:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tree = self.signature.in_tree
-        count = len(tree["children"][0]["children"])
+        count = len(tree.children[0].children)
         args, kwargs = in_positions(self.signature.arg_names, count, args, kwargs)
-        leaves = _tree_values.flatten_values(tree, args, kwargs)
-        return _tree_values.unflatten_values(self.signature.out_tree, iter(self.flat(*leaves)))
+        leaves = _trees.flatten_call(tree, args, kwargs)
+        return _trees.unflatten(self.signature.out_tree, iter(self.flat(*leaves)))
 
     def __getattr__(self, name: str) -> Any:
         raise missing_attribute(self, name)

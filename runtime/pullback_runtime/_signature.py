@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pullback_runtime import _tree_values
+from pullback_runtime import _trees
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._reading import refusing_damage
@@ -50,10 +50,10 @@ def of_metadata(metadata: dict[str, Any]) -> FileSignature:
     Raises: ArtifactError for damaged metadata, and for those of older files, without types.
     """
     ins, outs = _types_of(metadata)
-    trees = [metadata.get(side) for side in ("in_tree", "out_tree")]
     names = metadata.get("arguments")
-    in_tree, out_tree = map(_tree_values.checked, trees)
-    counts = [len(list(_tree_values.paths(tree))) for tree in (in_tree, out_tree)]
+    in_tree = _trees.restore_arguments(metadata.get("in_tree"))
+    out_tree = _trees.restore(metadata.get("out_tree"))
+    counts = [len(list(_trees.paths(tree))) for tree in (in_tree, out_tree)]
     if not are_names(names) or counts != [len(ins), len(outs)] or len(names) != len(ins):
         raise ArtifactError(
             "the file's metadata are damaged: names, trees and types of other numbers of arguments",
@@ -136,9 +136,9 @@ def _rows(metadata: dict[str, Any], entries: Sequence[str]) -> Iterator[tuple[st
     yield "platforms", ", ".join(metadata.get("platforms", ()))
     names = metadata.get("arguments") or [str(number) for number in range(len(ins))]
     yield from (("argument", f"{name}: {kind}") for name, kind in zip(names, ins, strict=True))
-    tree = metadata.get("out_tree", [])
     numbered = [f"result[{number}]" for number in range(len(outs))]
-    paths = _tree_values.paths(tree, "result") if tree != [] else numbered
+    has_tree = "out_tree" in metadata
+    paths = _trees.paths(_trees.restore(metadata["out_tree"]), "result") if has_tree else numbered
     yield from (("result", f"{path}: {kind}") for path, kind in zip(paths, outs, strict=True))
     for rule in metadata.get("rules", ()):
         names = ", ".join(rule["rules"]) or "none in the file"

@@ -19,7 +19,7 @@ import pytest
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
-from pullback_runtime import ArgumentError, _trees
+from pullback_runtime import ArgumentError, _jax_trees
 
 Pair = collections.namedtuple("Pair", "first second")
 
@@ -139,7 +139,7 @@ def network(activation=jnp.tanh):
 
 
 def round_trip(tree):
-    return _trees.restore(json.loads(json.dumps(_trees.describe(tree))))
+    return _jax_trees.restore(json.loads(json.dumps(_jax_trees.describe(tree))))
 
 
 @pytest.mark.parametrize(
@@ -166,15 +166,15 @@ def test_trees_come_back_equal(value):
 
 
 def test_a_class_that_is_not_imported_becomes_a_dictionary(monkeypatch):
-    described = _trees.describe(jax.tree.structure((Layer(1, 2), Pair(3, 4))))
+    described = _jax_trees.describe(jax.tree.structure((Layer(1, 2), Pair(3, 4))))
     monkeypatch.delitem(sys.modules, __name__)
-    tree = _trees.restore(described)
+    tree = _jax_trees.restore(described)
     layer, pair = jax.tree.unflatten(tree, [10, 20, 30, 40])
     assert layer == {"weight": 10, "bias": 20}
     assert list(layer) == ["weight", "bias"], "in the order of the fields, not of the alphabet"
     assert pair == {"first": 30, "second": 40}
     assert layer.class_name.endswith(":Layer")
-    assert _without_static(_trees.describe(tree)) == _without_static(described)
+    assert _without_static(_jax_trees.describe(tree)) == _without_static(described)
     assert round_trip(tree) == tree
 
 
@@ -202,7 +202,7 @@ def test_static_data_that_json_cannot_hold_gives_a_dictionary():
 )
 def test_dictionaries_and_instances_are_taken(argument):
     tree = round_trip(jax.tree.structure((Module(0, 0, UNNAMED), [0])))
-    assert _trees.flatten_arguments(tree, (argument, [3])) == [1, 2, 3]
+    assert _jax_trees.flatten_arguments(tree, (argument, [3])) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_dictionaries_and_instances_are_taken(argument):
 def test_misfits_name_the_argument(argument, words):
     tree = round_trip(jax.tree.structure({"model": Module(0, 0, UNNAMED)}))
     with pytest.raises(ArgumentError, match=words) as caught:
-        _trees.flatten_arguments(tree, {"model": argument})
+        _jax_trees.flatten_arguments(tree, {"model": argument})
     assert caught.value.where.startswith("arguments.model")
 
 
@@ -241,24 +241,26 @@ def test_static_data_with_a_name_come_back(static):
         tree = jax.tree.structure(value)
         assert round_trip(tree) == tree
         with pytest.raises(ArgumentError, match="static data"):
-            _trees.flatten_arguments(round_trip(tree), Module(1, 2, jnp.cos))
+            _jax_trees.flatten_arguments(round_trip(tree), Module(1, 2, jnp.cos))
 
 
 def test_static_data_of_a_name_that_is_not_here_give_a_dictionary(monkeypatch):
-    described = json.loads(json.dumps(_trees.describe(jax.tree.structure(Module(1, 2, squared)))))
+    described = json.loads(
+        json.dumps(_jax_trees.describe(jax.tree.structure(Module(1, 2, squared))))
+    )
     with monkeypatch.context() as patched:
         patched.delattr(sys.modules[__name__], "squared")
-        tree = _trees.restore(described)
+        tree = _jax_trees.restore(described)
     assert jax.tree.unflatten(tree, [10, 20]) == {"weight": 10, "bias": 20}
-    assert _trees.flatten_arguments(tree, Module(1, 2, squared)) == [1, 2]
+    assert _jax_trees.flatten_arguments(tree, Module(1, 2, squared)) == [1, 2]
 
 
 def test_the_mark_of_a_base_in_another_package_comes_back(monkeypatch):
     tree = jax.tree.structure(network())
     assert round_trip(tree) == tree
-    described = _trees.describe(tree)
+    described = _jax_trees.describe(tree)
     monkeypatch.delitem(sys.modules, "acme.modules")
-    assert list(jax.tree.unflatten(_trees.restore(described), range(4))) == ["layers"]
+    assert list(jax.tree.unflatten(_jax_trees.restore(described), range(4))) == ["layers"]
 
 
 OF_OTHERS = [
@@ -275,8 +277,8 @@ OF_OTHERS = [
 @pytest.mark.parametrize("name", [*OF_OTHERS, "jax:numpy.nothing", "jax", "", "jax:", 3])
 def test_only_names_beside_the_class_and_in_jax_are_looked_up(name):
     """A file could hand out a function that runs once the user calls it."""
-    described = _trees.describe(jax.tree.structure(Module(1, 2, squared)))
-    tree = _trees.restore({**described, "static_by_name": {"name": name}})
+    described = _jax_trees.describe(jax.tree.structure(Module(1, 2, squared)))
+    tree = _jax_trees.restore({**described, "static_by_name": {"name": name}})
     assert jax.tree.unflatten(tree, [10, 20]) == {"weight": 10, "bias": 20}
 
 
@@ -285,9 +287,9 @@ def test_no_name_is_looked_up_by_code_of_a_module(monkeypatch):
     lazy = types.ModuleType("tests.lazy")
     lazy.__getattr__ = lambda name: pytest.fail(f"looked up {name}")
     monkeypatch.setitem(sys.modules, "tests.lazy", lazy)
-    described = _trees.describe(jax.tree.structure(Module(1, 2, squared)))
+    described = _jax_trees.describe(jax.tree.structure(Module(1, 2, squared)))
     for changed in ({"static_by_name": {"name": "tests.lazy:it"}}, {"class": "tests.lazy:It"}):
-        tree = _trees.restore({**described, **changed})
+        tree = _jax_trees.restore({**described, **changed})
         assert jax.tree.unflatten(tree, [10, 20]) == {"weight": 10, "bias": 20}
 
 
@@ -331,14 +333,14 @@ def test_loading_never_imports_what_the_file_names(monkeypatch, tmp_path):
         "children": ["*"],
         "static": None,
     }
-    assert jax.tree.unflatten(_trees.restore(described), [1]) == {"x": 1}
+    assert jax.tree.unflatten(_jax_trees.restore(described), [1]) == {"x": 1}
     assert "trap" not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["os:system", "builtins:eval", "subprocess:Popen", "sys:modules"])
 def test_names_of_things_that_are_no_pytree_classes_are_not_used(name):
     described = {"kind": "class", "class": name, "fields": ["x"], "children": ["*"], "static": None}
-    assert jax.tree.unflatten(_trees.restore(described), [1]) == {"x": 1}
+    assert jax.tree.unflatten(_jax_trees.restore(described), [1]) == {"x": 1}
 
 
 @pytest.mark.parametrize(
@@ -357,7 +359,7 @@ def test_names_of_things_that_are_no_pytree_classes_are_not_used(name):
 )
 def test_damaged_trees(described):
     with pytest.raises(pullback_runtime.ArtifactError, match="argument tree is damaged"):
-        _trees.restore(described)
+        _jax_trees.restore(described)
 
 
 @pytest.mark.parametrize("data", [["weight"], ["weight", "bias", "scale"]])
@@ -365,15 +367,15 @@ def test_damaged_trees(described):
 def test_classes_whose_fields_have_changed_since(data, static, monkeypatch):
     """JAX's C++ code reads as many parts as the class has, and not as many as the tree has."""
     tree = jax.tree.structure([Layer(1, 2)])
-    described = json.loads(json.dumps(_trees.describe(tree)))
+    described = json.loads(json.dumps(_jax_trees.describe(tree)))
     options = {name: dataclasses.field(default="x", metadata={"static": True}) for name in static}
     fields = [(name, object, dataclasses.field(default=0)) for name in data]
     fields += [(name, str, option) for name, option in options.items()]
     changed = dataclasses.make_dataclass("Layer", fields, namespace={"__module__": __name__})
     monkeypatch.setattr(sys.modules[__name__], "Layer", jax.tree_util.register_dataclass(changed))
-    restored = _trees.restore(described)
+    restored = _jax_trees.restore(described)
     assert jax.tree.unflatten(restored, [1, 2]) == [{"weight": 1, "bias": 2}]
-    assert _trees.flatten_arguments(restored, [{"bias": 2, "weight": 1}]) == [1, 2]
+    assert _jax_trees.flatten_arguments(restored, [{"bias": 2, "weight": 1}]) == [1, 2]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -397,9 +399,9 @@ def test_a_class_registered_with_its_methods():
 
 
 def test_a_name_that_is_that_of_a_dictionary_here(monkeypatch):
-    described = json.loads(json.dumps(_trees.describe(jax.tree.structure(Layer(1, 2)))))
+    described = json.loads(json.dumps(_jax_trees.describe(jax.tree.structure(Layer(1, 2)))))
     monkeypatch.setattr(sys.modules[__name__], "Layer", dict)
-    restored = _trees.restore(described)
+    restored = _jax_trees.restore(described)
     assert jax.tree.unflatten(restored, [1, 2]) == {"weight": 1, "bias": 2}
 
 
@@ -413,7 +415,7 @@ def test_a_tree_nested_without_end():
     for _ in range(1000):
         described = {"kind": "list", "children": [described]}
     with pytest.raises(pullback_runtime.ArtifactError, match="nested more than 200 deep"):
-        _trees.restore(described)
+        _jax_trees.restore(described)
 
 
 def apply(model, x):
@@ -504,9 +506,9 @@ def test_what_is_beside_a_dictionary_by_field_name_must_be_what_was_saved(saved,
     """Static data that are others had been passed over, and so had keys of other types."""
     beside = Module(0, 0, UNNAMED)
     tree = round_trip(jax.tree.structure((saved, beside)))
-    assert _trees.flatten_arguments(tree, (saved, beside)) == jax.tree.leaves((saved, beside))
+    assert _jax_trees.flatten_arguments(tree, (saved, beside)) == jax.tree.leaves((saved, beside))
     with pytest.raises(ArgumentError, match=words):
-        _trees.flatten_arguments(tree, (given, beside))
+        _jax_trees.flatten_arguments(tree, (given, beside))
 
 
 def test_a_loaded_program_refuses_other_static_data_also_beside_a_class_that_is_not_here():
@@ -536,26 +538,26 @@ def test_a_loaded_program_refuses_other_static_data_also_beside_a_class_that_is_
 @pytest.mark.parametrize("is_here", [True, False])
 def test_other_static_data_that_json_cannot_hold(saved, given, words, is_here, monkeypatch):
     """A quantity in kilometres had been taken for one in metres."""
-    described = _trees.describe(jax.tree.structure(Module(0, 0, saved)))
+    described = _jax_trees.describe(jax.tree.structure(Module(0, 0, saved)))
     with monkeypatch.context() as patched:
         if not is_here:
             patched.delitem(sys.modules, __name__)
-        tree = _trees.restore(json.loads(json.dumps(described)))
-    assert _trees.flatten_arguments(tree, Module(1, 2, saved)) == [1, 2]
+        tree = _jax_trees.restore(json.loads(json.dumps(described)))
+    assert _jax_trees.flatten_arguments(tree, Module(1, 2, saved)) == [1, 2]
     if not is_here:
-        assert _trees.flatten_arguments(tree, Pairs(1, 2)) == [1, 2]
+        assert _jax_trees.flatten_arguments(tree, Pairs(1, 2)) == [1, 2]
     with pytest.raises(ArgumentError, match=words):
-        _trees.flatten_arguments(tree, Module(1, 2, given))
+        _jax_trees.flatten_arguments(tree, Module(1, 2, given))
 
 
 def test_other_static_data_of_a_class_that_was_not_here_then(monkeypatch):
-    described = _trees.describe(jax.tree.structure(Layer(0, 0, "relu")))
+    described = _jax_trees.describe(jax.tree.structure(Layer(0, 0, "relu")))
     with monkeypatch.context() as patched:
         patched.delitem(sys.modules, __name__)
-        tree = _trees.restore(described)
-    assert _trees.flatten_arguments(tree, Layer(1, 2, "relu")) == [1, 2]
+        tree = _jax_trees.restore(described)
+    assert _jax_trees.flatten_arguments(tree, Layer(1, 2, "relu")) == [1, 2]
     with pytest.raises(ArgumentError, match=r"static data \('relu',\), got Layer with \('sin',\)"):
-        _trees.flatten_arguments(tree, Layer(1, 2, "sin"))
+        _jax_trees.flatten_arguments(tree, Layer(1, 2, "sin"))
 
 
 def elsewhere(path):
@@ -586,21 +588,21 @@ class WithAddress:
 def test_the_same_static_data_in_other_words(saved, given):
     """In another order, from another environment, and as Windows writes addresses."""
     tree = round_trip(jax.tree.structure(Module(0, 0, saved)))
-    assert _trees.flatten_arguments(tree, Module(1, 2, given)) == [1, 2]
+    assert _jax_trees.flatten_arguments(tree, Module(1, 2, given)) == [1, 2]
     with pytest.raises(ArgumentError, match="static data"):
-        _trees.flatten_arguments(tree, Module(1, 2, [given, 1]))
+        _jax_trees.flatten_arguments(tree, Module(1, 2, [given, 1]))
 
 
 @pytest.mark.parametrize("static", [frozenset("abc"), [{1.5, 2.5}, jnp.sin]])
 def test_static_data_that_are_written_in_any_order_are_not_compared(static):
     tree = round_trip(jax.tree.structure(Module(0, 0, static)))
-    assert _trees.flatten_arguments(tree, Module(1, 2, jnp.cos)) == [1, 2]
+    assert _jax_trees.flatten_arguments(tree, Module(1, 2, jnp.cos)) == [1, 2]
 
 
 def test_a_tree_that_is_too_deep_to_be_loaded_is_not_saved():
     deep = 1.0
-    for _ in range(_trees.MAX_DEPTH):
+    for _ in range(_jax_trees.MAX_DEPTH):
         deep = [deep]
-    _trees.describe(jax.tree.structure(deep))
+    _jax_trees.describe(jax.tree.structure(deep))
     with pytest.raises(pb.ArtifactError, match="nested more than 200 deep"):
         artifact.serialize(pb.trace(lambda tree: tree)([deep]))

@@ -21,7 +21,7 @@ from pullback_runtime import (
     _jax,
     _module,
     _portable,
-    _tree_values,
+    _trees,
 )
 from tests.files import corpus
 
@@ -320,7 +320,7 @@ def test_calls_of_the_process_that_made_the_file_are_refused(name):
 )
 def test_damaged_trees_are_refused(damaged):
     with pytest.raises(runtime.ArtifactError, match="the file's argument tree is damaged"):
-        _tree_values.checked(damaged)
+        _trees.restore(damaged)
 
 
 def test_a_process_without_jax_shows_and_asks_for_an_engine():

@@ -21,7 +21,7 @@ from pullback.errors import ArgumentMismatchError
 from pullback.frontend.rules.trace_rule import converted
 from pullback.program import argument_leaves
 from pullback.program.program import Program
-from pullback_runtime import ArgumentError, _trees
+from pullback_runtime import ArgumentError, _jax_trees
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,9 +289,9 @@ def check_tree(primals: Any, given: Any, what: str, root: str) -> Any:
     """
     expected = jax.tree.structure(primals)
     found = jax.tree.structure(given)
-    if found != expected and _trees.has_fields(expected):
+    if found != expected and _jax_trees.has_fields(expected):
         with contextlib.suppress(ArgumentError):
-            given = expected.unflatten(_trees.flatten_arguments(expected, given))
+            given = expected.unflatten(_jax_trees.flatten_arguments(expected, given))
             found = expected
     if found != expected and not _fits_with_none(primals, given):
         raise ArgumentMismatchError(

@@ -21,9 +21,9 @@ from pullback_runtime import (
     _constants,
     _container,
     _jax as runtime_jax,
+    _jax_trees,
     _meshes,
     _signature,
-    _trees,
 )
 from pullback_runtime._artifact import version_numbers
 from pullback_runtime._signature_check import spell
@@ -49,7 +49,7 @@ def described_trees(program: AnyProgram) -> dict[str, Any]:
     sides = program.in_avals, program.out_avals
     with as_ours():
         trees = {"in_tree": program.in_tree, "out_tree": program.out_tree}
-        described = {side: _trees.describe(tree) for side, tree in trees.items()}
+        described = {side: _jax_trees.describe(tree) for side, tree in trees.items()}
     return {**described, _signature.METADATA: [list(map(spell, avals)) for avals in sides]}
 
 

@@ -28,7 +28,7 @@ from pullback.program import (
 from pullback.program.argument_leaves import Positions, one_of
 from pullback.program.memory_budget import Memory
 from pullback.program.record import Record, positions_by_argument
-from pullback_runtime import _backend, _trees
+from pullback_runtime import _backend, _jax_trees
 from pullback_runtime._arguments import refit
 from pullback_runtime._convention import Callee
 from pullback_runtime._errors import ArgumentError
@@ -271,8 +271,8 @@ class Program(Record):
             places = len(self.in_tree.children()[0].children())
             args, kwargs = in_positions(self.arg_paths, places, args, kwargs)
             leaves, tree = jax.tree.flatten((args, kwargs))
-        if tree != self.in_tree and _trees.has_fields(self.in_tree):
-            leaves = _trees.flatten_call(self.in_tree, args, kwargs)
+        if tree != self.in_tree and _jax_trees.has_fields(self.in_tree):
+            leaves = _jax_trees.flatten_call(self.in_tree, args, kwargs)
         elif tree != self.in_tree:
             expected, given = len(self.in_tree.children()[0].children()), len(args)
             count = f": it takes {expected} positional arguments, and got {given}"
@@ -287,9 +287,9 @@ class Program(Record):
 
     def _as_taken(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments, with fields by name where a file has a class that is not here."""
-        if not _trees.has_fields(self.in_tree):
+        if not _jax_trees.has_fields(self.in_tree):
             return args
-        return jax.tree.unflatten(self.in_tree, _trees.flatten_call(self.in_tree, args, {}))[0]
+        return jax.tree.unflatten(self.in_tree, _jax_trees.flatten_call(self.in_tree, args, {}))[0]
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """Return the result of the function, made of the results of `@main`."""

@@ -24,7 +24,7 @@ from pullback.ir.modules import text_of
 from pullback.passes.pipelines import Stage
 from pullback.program import derivation, hooks, platform_variants, symbolic_in_jax
 from pullback.program.record import AnyProgram, Interface
-from pullback_runtime import _module, _symbolic, _trees
+from pullback_runtime import _jax_trees, _module, _symbolic
 from pullback_runtime._arguments import refit
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._errors import ArgumentError, DimensionError
@@ -258,7 +258,7 @@ class SymbolicProgram(AnyProgram):
         return f": {why_not}" if why_not else ""
 
     def _leaves(self, args: Any, kwargs: Any) -> list[Any]:
-        return _trees.flatten_call(self.in_tree, tuple(args), kwargs)
+        return _jax_trees.flatten_call(self.in_tree, tuple(args), kwargs)
 
     def _unflatten(self, leaves: Sequence[Any]) -> Any:
         return jax.tree.unflatten(self.out_tree, leaves)
