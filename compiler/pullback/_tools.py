@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pullback import testing as testing
-from pullback.api.find_nan import find_nan as find_nan
 from pullback.files import (
     from_exported as from_exported,
     load as load,
@@ -13,7 +12,8 @@ from pullback.files.errors import (
     ArtifactError as ArtifactError,
     NotPortableError as NotPortableError,
 )
-from pullback.program.nans.report import (
+from pullback.nans.find_nan import find_nan as find_nan
+from pullback.nans.report import (
     NanOperand as NanOperand,
     NanPlace as NanPlace,
     NanReport as NanReport,

@@ -1110,7 +1110,7 @@ DRIVERS = (
         ("tests/frontend/test_native.py",),
     ),
     Mutant(
-        "program.as_jax.evaluate:Evaluation._op",
+        "as_jax.evaluate:Evaluation._op",
         "is_foreign(operation) or lacks_rule(operation)",
         "is_foreign(operation)",
         ("tests/rules/test_as_jax.py",),
@@ -1427,40 +1427,40 @@ KERNELS = (
 
 NANS = (
     Mutant(
-        "program.nans.links:links",
+        "nans.links:links",
         "operands[0] if i == 1 else ~operands[0]",
         "operands[0]",
-        ("tests/program/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py",),
     ),
     Mutant(
-        "program.nans.links:_reduced.along",
+        "nans.links:_reduced.along",
         "np.broadcast_to(np.expand_dims(ends, dimensions), inner)",
         "np.full(inner, ends.max())",
-        ("tests/program/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py",),
     ),
     Mutant(
-        "program.nans.links:_tried",
+        "nans.links:_tried",
         "(bad(runner.alone(op, operands)[result]) & ~explained).any()",
         "False",
-        ("tests/program/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py",),
     ),
     Mutant(
-        "program.nans.walk:_may_explain",
+        "nans.walk:_may_explain",
         "not is_written(op.operands[operand]) or is_written(op.results[0])",
         "True",
-        ("tests/program/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py",),
     ),
     Mutant(
-        "program.nans.walk:Walk._plain",
+        "nans.walk:Walk._plain",
         "link.forward(self._bad(operands[link.operand]))",
         "self._bad(operands[link.operand]).any()",
-        ("tests/program/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py",),
     ),
     Mutant(
-        "program.nans.search:_earliest",
+        "nans.search:_earliest",
         "[x and _only(x, end) for x in wanted]",
         "wanted",
-        ("tests/program/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py",),
     ),
 )
 
@@ -1596,28 +1596,28 @@ TOOLS = (
 )
 AS_JAX = (
     Mutant(
-        "program.as_jax.collectives:_along",
+        "as_jax.collectives:_along",
         "sorted(groups) == sorted(given)",
         "len(groups) == len(given)",
         ("tests/rules/test_shard_maps.py::test_every_derivative_of_shard_map_is_that_of_jax",),
     ),
     Mutant(
-        "program.as_jax.derivative_ops:_tangent",
+        "as_jax.derivative_ops:_tangent",
         "SymbolicZero(jax.typeof(tangent)) if is_zero else tangent",
         "tangent",
-        ("tests/api/test_as_jax.py::test_a_rule_that_gives_zero_ends_the_flow_of_derivatives",),
+        ("tests/as_jax/test_as_jax.py::test_a_rule_that_gives_zero_ends_the_flow_of_derivatives",),
     ),
     Mutant(
-        "program.as_jax.source_lines:at",
+        "as_jax.source_lines:at",
         "frames_of(location)",
         "()",
-        ("tests/api/test_as_jax.py::test_equations_have_the_lines_of_the_program",),
+        ("tests/as_jax/test_as_jax.py::test_equations_have_the_lines_of_the_program",),
     ),
     Mutant(
-        "program.as_jax.custom_calls:_lapack",
+        "as_jax.custom_calls:_lapack",
         "routine in QR or routine not in ROUTINES or not is_laid_out(op.operation, True)",
         "True",
-        ("tests/api/test_as_jax.py::test_a_routine_of_lapack_is_the_primitive_of_jax",),
+        ("tests/as_jax/test_as_jax.py::test_a_routine_of_lapack_is_the_primitive_of_jax",),
     ),
 )
 

@@ -173,8 +173,8 @@ def test_plain_jax_gives_the_same_whether_pullback_is_imported_or_not() -> None:
     assert printed[0] == printed[1]
 
 
-TOOLS = ("pullback.files", "pullback.testing", "pullback.tools", "pullback.program.as_jax")
-TOOLS += ("pullback.program.nans", "pullback.ir.lexer", "rich.console")
+TOOLS = ("pullback.files", "pullback.testing", "pullback.tools", "pullback.as_jax")
+TOOLS += ("pullback.nans", "pullback.ir.lexer", "rich.console")
 GRADIENT = f"""
 import sys
 import pullback as pb

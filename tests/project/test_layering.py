@@ -82,7 +82,8 @@ FLOORS = (
     {"frontend"},
     {"files"},
     {"api", "artifact", "dialect"},
-    {"testing"},
+    {"as_jax"},
+    {"nans", "testing"},
     {"tools"},
 )
 """Folders and files of the compiler from below: each imports what is below it."""
@@ -116,6 +117,79 @@ def test_folders_import_what_is_below_them(path):
     here = dotted(path)
     others = {m for m in ours_in(path) if folder(m) != folder(here)}
     assert not {m for m in others if floor_of(m) >= floor_of(here)}
+
+
+TOOLS = ("as_jax", "nans", "testing", "tools")
+"""Folders that stand on the core."""
+HOOKS = {COMPILER / each for each in ("__init__.py", "_tools.py", "program/hooks.py")}
+"""Files of the core that name a tool: it is imported when it is first used."""
+
+
+def section(page: Path, title: str) -> str:
+    return page.read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+LISTED = re.findall(
+    r"`(pullback[\w.]*(?:\.\*)?)`",
+    "\n".join(
+        line.split("|")[1]
+        for line in section(ROOT / "docs" / "versions.md", "Modules for tools").splitlines()
+        if line.startswith("|")
+    ),
+)
+"""The public modules; `.*` after a package stands for all that are in it."""
+
+
+def is_public(module: str) -> bool:
+    packages = [each.removesuffix(".*") for each in LISTED if each.endswith(".*")]
+    return module in LISTED or any(within(module, package) for package in packages)
+
+
+def internals(path: Path, source: str) -> list[str]:
+    """What a file of a tool imports of the core that is not public, in words."""
+    known = {dotted(each) for each in SOURCES}
+    found = {m for m in imported_modules(source) if m in known and within(m, "pullback")}
+    ours = {m for m in found if m != "pullback" and folder(m) in ("_jax", *TOOLS)}
+    prefixes = {m for m in found if any(within(other, m) and other != m for other in found)}
+    return [
+        f"{name(path)} imports {m}, which docs/versions.md does not list"
+        for m in sorted(found - ours - prefixes)
+        if not is_public(m)
+    ]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_tools_import_public_modules_of_the_core(tool):
+    files = sorted((COMPILER / tool).rglob("*.py"))
+    assert files
+    assert not [words for path in files for words in internals(path, path.read_text())]
+
+
+def test_an_import_of_an_internal_module_is_told():
+    path = COMPILER / "nans" / "search.py"
+    (words,) = internals(path, "from pullback.frontend import keep\nfrom pullback.ir import ops")
+    assert words == (
+        "compiler/pullback/nans/search.py imports pullback.frontend.keep, "
+        "which docs/versions.md does not list"
+    )
+
+
+def test_listed_modules_are_there_and_not_private():
+    known = {dotted(each) for each in SOURCES}
+    assert {each.removesuffix(".*") for each in LISTED} <= known
+    assert not [each for each in LISTED if "._" in each]
+    assert "pullback.autodiff.registry" in LISTED
+
+
+def test_the_core_imports_no_tool():
+    named = re.compile(rf'"pullback\.({"|".join(TOOLS)})\b')
+    for path in SOURCES:
+        if path in HOOKS or (COMPILER in path.parents and folder(dotted(path) + ".") in TOOLS):
+            continue
+        source = path.read_text()
+        found = [m for m in imported_modules(source) if within(m, "pullback") and m.count(".")]
+        assert not [f"{name(path)} imports {m}" for m in found if folder(m) in TOOLS]
+        assert not named.search(source), name(path)
 
 
 def test_files_import_in_no_circle():

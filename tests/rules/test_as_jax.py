@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.as_jax.table import OPS
 from pullback.autodiff import registry
 from pullback.errors import MissingRuleError, NoJaxCounterpartError
-from pullback.program.as_jax.table import OPS
 from tests.rules import harness
 
 pytestmark = pytest.mark.whole

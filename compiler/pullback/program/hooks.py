@@ -13,9 +13,9 @@ def files() -> Any:
 
 def as_jax() -> Any:
     """Return the module with `as_jax`."""
-    return importlib.import_module("pullback.program.as_jax.function")
+    return importlib.import_module("pullback.as_jax.function")
 
 
 def nans() -> Any:
     """Return the module with `search`, for the op that makes a NaN."""
-    return importlib.import_module("pullback.program.nans.search")
+    return importlib.import_module("pullback.nans.search")

@@ -12,18 +12,17 @@ from typing import Any
 
 import jax
 
+from pullback import Program, trace
 from pullback._jax import call_operands, jaxprs, named_axes, source_info, tracing, user_rules
 from pullback._jax.tangent_types import is_inexact
+from pullback.as_jax.derivative_ops import ATTRIBUTE, RuleInModule
 from pullback.autodiff import registry
 from pullback.errors import PullbackError, headline
 from pullback.frontend.closures import reflect
 from pullback.frontend.rules.kept_call import KeptCall
-from pullback.frontend.trace import trace
 from pullback.ir import locations
 from pullback.ir.masks import Asked
 from pullback.program.argument_leaves import check_values
-from pullback.program.as_jax.derivative_ops import ATTRIBUTE, RuleInModule
-from pullback.program.record import AnyProgram
 from pullback.program.symbolic import SymbolicProgram
 from pullback.testing.comparison import Comparison
 from pullback.testing.findings import Finding, Report
@@ -53,7 +52,7 @@ Watcher = Callable[[KeptCall, int, int], None]
 
 
 def check_rules(
-    f_or_program: Callable[..., Any] | AnyProgram,
+    f_or_program: Callable[..., Any] | Program | SymbolicProgram,
     *args: Any,
     order: int = 2,
     tolerance: float = TOLERANCE,
@@ -123,7 +122,7 @@ def _nothing_checked(report: Report) -> PullbackError:
 def _traced(f_or_program: Any, args: Sequence[Any]) -> Any:
     """Return a program whose rules are in Python: that of a loaded one's function of JAX."""
     given = f_or_program
-    if not isinstance(f_or_program, AnyProgram):
+    if not isinstance(f_or_program, Program | SymbolicProgram):
         return trace(given)(*args)
     if isinstance(given, SymbolicProgram):
         raise PullbackError(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback.api import transforms
+import pullback
 from pullback.errors import MissingRuleError, headline
 from pullback.testing.findings import Finding
 from pullback.testing.judgements import Limits, Outcome, Tally, judged
@@ -454,7 +454,7 @@ def _batched(function: Callable[..., Any], axes: list[int | None]) -> Callable[.
         try:
             return compiled(jax.vmap(function, (axes, None)))(operands, directions)
         except NotImplementedError:  # as of a linear_call
-            return compiled(transforms.vmap(function, (axes, None)))(operands, directions)
+            return compiled(pullback.vmap(function, (axes, None)))(operands, directions)
 
     return batched
 

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import pullback
 from pullback._jax import jaxprs, retype, tracing
 from pullback._jax.tangent_types import is_inexact
-from pullback.api import transforms
 from pullback.testing.slopes import Slope, along
 
 ITERATE = frozenset({"while", *retype.TYPED[:3]})
@@ -132,7 +132,7 @@ class Subject:
         if self.composite is not None:
             given = dict(zip(self.moved, tangents, strict=True))
             every = [given.get(i, _no_tangent(x)) for i, x in enumerate(operands)]
-            return transforms.jvp(self.composite, operands, every)
+            return pullback.jvp(self.composite, operands, every)
         primals = tuple(operands[i] for i in self.moved)
         tangents = tracing.lying_as(primals, tangents)
         return jax.jvp(self._restricted(operands), primals, tuple(tangents))

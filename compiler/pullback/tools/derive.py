@@ -14,9 +14,7 @@ import pullback
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError, UsageError
 from pullback.passes.as_run import as_run
-from pullback.program.argument_leaves import spell
 from pullback.program.derivation import Signature
-from pullback.program.memory_budget import Memory
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.plugins import load_rules
 from pullback.tools.show import note, show_ir, working, write, writing
@@ -26,11 +24,12 @@ from pullback.tools.sources import (
     load_source,
 )
 from pullback.tools.targets import blaming, naming
+from pullback_runtime._arguments import spell
 
 Positions = int | tuple[int, ...] | None
 
 # Mode -> the derivative with respect to arguments at these positions, with a memory budget.
-MODES: dict[str, Callable[[Any, Positions, Memory], Any]] = {
+MODES: dict[str, Callable[[Any, Positions, str | None], Any]] = {
     "jvp": lambda program, wrt, _: program.jvp(wrt),
     "vjp": lambda program, wrt, memory: program.vjp(wrt, memory=memory),
     "grad": lambda program, wrt, memory: program.grad(0 if wrt is None else wrt, memory=memory),
@@ -38,7 +37,7 @@ MODES: dict[str, Callable[[Any, Positions, Memory], Any]] = {
 
 
 def derive_program(
-    program: Any, mode: str, wrt: Positions = None, order: int = 1, memory: Memory = None
+    program: Any, mode: str, wrt: Positions = None, order: int = 1, memory: str | None = None
 ) -> Any:
     """Apply the same transformation `order` times; the budget is for the last one."""
     for number in range(1, order + 1):

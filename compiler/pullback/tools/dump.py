@@ -19,11 +19,10 @@ from pullback import Program
 from pullback._jax.source_info import Frame
 from pullback.errors import UsageError
 from pullback.frontend.rules.rule_table import RuleTable
-from pullback.ir.locations import describe, of_users
+from pullback.ir.locations import UNKNOWN, describe, of_users
 from pullback.ir.modules import MOST_ELEMENTS, is_elided
 from pullback.ir.printed import Printed
 from pullback.ir.symbols import FUNC
-from pullback.program.read_residuals import UNKNOWN
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, working, write, writing
 from pullback.tools.sources import (

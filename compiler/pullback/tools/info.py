@@ -13,14 +13,13 @@ import pullback
 from pullback import Program
 from pullback.errors import UsageError
 from pullback.files.describe import rule_inventory
-from pullback.files.loaded_program import ORDER
 from pullback.ir import ops
-from pullback.program.argument_leaves import spell
 from pullback.program.derivation import result_paths
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import is_text, standard_input
 from pullback.tools.targets import naming
 from pullback_runtime import _artifact, _container, _entries, _meshes
+from pullback_runtime._arguments import spell
 from pullback_runtime._jax import constraints_in
 
 
@@ -93,7 +92,7 @@ def _file(content: Any, entry: str) -> dict[str, Any]:
         name = _entries.find(entry, _entries.names_of(metadata))
         metadata = _entries.metadata_of(metadata, name)
     found |= {name: str(metadata[name]) for name in ("pullback", "jax") if name in metadata}
-    return found | ({"order": metadata[ORDER]} if ORDER in metadata else {})
+    return found | ({"order": metadata["order"]} if "order" in metadata else {})
 
 
 def _rules(program: Program) -> list[dict[str, Any]]:

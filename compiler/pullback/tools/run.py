@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback import Program
 from pullback.errors import UsageError
-from pullback.program.nans.search import search
+from pullback.nans.search import search
 from pullback.program.platform_variants import here
 from pullback.tools import engines
 from pullback.tools.inputs import Arrays

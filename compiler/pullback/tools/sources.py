@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pullback
+import pullback_runtime
 from pullback import Program
 from pullback.errors import UsageError
-from pullback.frontend.trace import platform_here
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import standard_input
 from pullback.tools.show import working
@@ -102,7 +102,7 @@ def _loaded(
 
 def for_platform(source: Source, platform: str | None = None) -> Source:
     """Return the variant of a file for a platform; by default the one for here, else the first."""
-    program, here = source.program, platform_here()
+    program, here = source.program, pullback_runtime.default_backend()
     if source.target is not None or (platform is None and here not in program.platforms):
         return source
     return replace(source, program=program.for_platform(platform or here))

@@ -14,8 +14,8 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec, get_abstract_mesh
 
 from pullback._jax import ir, sdy, stablehlo
+from pullback.as_jax.table import Array, OpInJax, evaluates
 from pullback.ir.regions import MANUAL
-from pullback.program.as_jax.table import Array, OpInJax, evaluates
 from pullback.rules.body_patterns import body_name
 
 Axes = str | tuple[str, ...]

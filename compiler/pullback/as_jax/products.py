@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from pullback._jax import stablehlo
+from pullback.as_jax.table import Array, OpInJax, evaluates
 from pullback.ir import build
-from pullback.program.as_jax.table import Array, OpInJax, evaluates
 from pullback_runtime._dtypes import element_dtype
 
 

@@ -10,9 +10,9 @@ from jax import lax
 
 import pullback_runtime
 from pullback._jax import ir
+from pullback.as_jax.indexing import widened
+from pullback.as_jax.table import Array, OpInJax, evaluates
 from pullback.ir import build
-from pullback.program.as_jax.indexing import widened
-from pullback.program.as_jax.table import Array, OpInJax, evaluates
 
 
 @evaluates("stablehlo.constant", "chlo.constant")

@@ -8,13 +8,13 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from pullback._jax import remat
+from pullback.as_jax.derivative_ops import call_with_rules
+from pullback.as_jax.table import Array, OpInJax, evaluates
 from pullback.ir.build import is_result_of
 from pullback.ir.ops import composite_name
 from pullback.ir.placements import memory_of
 from pullback.ir.symbols import called
 from pullback.ir.while_loops import integer_constant
-from pullback.program.as_jax.derivative_ops import call_with_rules
-from pullback.program.as_jax.table import Array, OpInJax, evaluates
 
 
 @evaluates("func.call")

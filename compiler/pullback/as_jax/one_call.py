@@ -7,9 +7,9 @@ from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir
+from pullback.as_jax.table import Array, aval_of
 from pullback.ir import build
 from pullback.ir.modules import clone, take_entry
-from pullback.program.as_jax.table import Array, aval_of
 from pullback.program.record import Interface
 from pullback_runtime import call_module
 from pullback_runtime._load import flat_trees

@@ -15,7 +15,7 @@ from jax import lax
 
 import pullback as pb
 from pullback import artifact
-from pullback.program.nans.probes import Probes
+from pullback.nans.probes import Probes
 
 X = jnp.float32(-1)
 ZERO = jnp.float32(0)
@@ -78,7 +78,7 @@ def zero_times_infinity() -> Any:
 @planted(
     "subtract",
     jnp.array([1.0, -1.0]),
-    words=("infinite by stablehlo.constant at tests/program/test_find_nan",),
+    words=("infinite by stablehlo.constant at tests/nans/test_find_nan",),
 )
 def an_infinite_number_of_the_program() -> Any:
     """JAX gives it the line that traces the program."""
@@ -382,7 +382,7 @@ def test_the_report_has_the_values_as_arrays() -> None:
     assert [x.value.tolist() for x in report.operands] == [[2, -2, -3]]
     assert report.operands[0].element == (1,)
     assert len(report.through) == 1
-    assert "stablehlo.add at tests/program/test_find_nan.py" in report.through[0]
+    assert "stablehlo.add at tests/nans/test_find_nan.py" in report.through[0]
 
 
 @pytest.mark.parametrize(
@@ -524,9 +524,7 @@ def test_debug_nans_of_jax_says_the_same(call: Any) -> None:
         call(-jnp.ones(2))
     first, second, *_ = str(caught.value).splitlines()
     assert first.startswith("invalid value (nan)")
-    assert second.startswith(
-        "NaN made by stablehlo.log, of `log` at tests/program/test_find_nan.py:"
-    )
+    assert second.startswith("NaN made by stablehlo.log, of `log` at tests/nans/test_find_nan.py:")
     with jax.debug_nans(True):
         jax.block_until_ready(call(jnp.ones(2)))
 
@@ -563,7 +561,7 @@ def test_numbers_that_python_code_branches_on() -> None:
         return x
 
     report = pb.find_nan(pb.grad(f))(jnp.float32(2), 4)
-    assert "stablehlo.log, of `log` at tests/program/test_find_nan.py" in str(report)
+    assert "stablehlo.log, of `log` at tests/nans/test_find_nan.py" in str(report)
     assert pb.find_nan(f)(jnp.float32(2), 2) is None
 
 

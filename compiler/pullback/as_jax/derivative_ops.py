@@ -16,6 +16,8 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from pullback._jax.linear_maps import Unknown, linear_map
+from pullback.as_jax.custom_calls import is_foreign
+from pullback.as_jax.table import Array, Flat, Functions, OpInJax, aval_of
 from pullback.autodiff import registry
 from pullback.errors import MissingRuleError, PullbackError
 from pullback.ir import masks, ops
@@ -23,8 +25,6 @@ from pullback.ir.locations import UNKNOWN, user_line_of
 from pullback.ir.ops import CustomJVPCall, CustomVJPCall, LinearCall, inexact_positions
 from pullback.ir.regions import operations
 from pullback.ir.symbols import called
-from pullback.program.as_jax.custom_calls import is_foreign
-from pullback.program.as_jax.table import Array, Flat, Functions, OpInJax, aval_of
 
 
 @dataclasses.dataclass(frozen=True)

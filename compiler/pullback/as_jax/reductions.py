@@ -12,10 +12,10 @@ import numpy as np
 from jax import lax
 
 from pullback._jax import windows
+from pullback.as_jax.shapes import run_alone
+from pullback.as_jax.steps import steps_in_jax, steps_of
+from pullback.as_jax.table import Array, Flat, OpInJax, evaluates
 from pullback.ir import build
-from pullback.program.as_jax.shapes import run_alone
-from pullback.program.as_jax.steps import steps_in_jax, steps_of
-from pullback.program.as_jax.table import Array, Flat, OpInJax, evaluates
 from pullback.rules.body_patterns import applied, body_name
 
 

@@ -6,17 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
-from pullback.api import program_in_jax
-from pullback.api.static_arguments import ARRAYS, FLOATS, STEERED
+from pullback import Program, trace
 from pullback.api.transforms import program_of
+from pullback.as_jax.function import converted
 from pullback.errors import PullbackError
-from pullback.frontend.trace import trace
+from pullback.nans.report import NanReport
+from pullback.nans.search import search
 from pullback.program.argument_leaves import check_values
-from pullback.program.nans.report import NanReport
-from pullback.program.nans.search import search
-from pullback.program.program import Program
 from pullback.program.symbolic import SymbolicProgram
+
+MOVING = (jax.Array, np.ndarray, np.inexact, float, complex)
+"""Types of arguments that are no numbers for the code of a function to branch on."""
 
 
 def find_nan(fun: Callable[..., Any], infs: bool = False) -> Callable[..., NanReport | None]:
@@ -42,8 +44,10 @@ def find_nan(fun: Callable[..., Any], infs: bool = False) -> Callable[..., NanRe
         check_values("find_nan", (args, kwargs))
         program, args, kwargs = _program_and_arguments(fun, args, kwargs)
         operands = program.flatten(args, kwargs)
-        program_in_jax.check_operands(program, operands[len(program.constants) :])
-        return search(program, operands, infs)
+        hidden = len(program.constants)
+        given = zip(program.arg_paths, program.in_avals, operands[hidden:], strict=True)
+        values = [converted(*each) for each in given]
+        return search(program, [*operands[:hidden], *values], infs)
 
     return found
 
@@ -56,7 +60,7 @@ def _program_and_arguments(
         program = program_of(fun, args, kwargs)
     except PullbackError:
         raise
-    except STEERED:  # by a Python value that code branches on: it becomes part of the function
+    except Exception:  # by a Python value that code branches on: it becomes part of the function
         arrays, function = _of_arrays(fun, args, kwargs)
         program, args, kwargs = trace(function)(*arrays), tuple(arrays), {}
     if isinstance(program, SymbolicProgram):
@@ -69,7 +73,7 @@ def _of_arrays(
 ) -> tuple[list[Any], Callable[..., Any]]:
     """Return the arrays and floats among the arguments, and the function of these alone."""
     leaves, tree = jax.tree.flatten((args, kwargs))
-    moving = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (*ARRAYS, *FLOATS))]
+    moving = [i for i, leaf in enumerate(leaves) if isinstance(leaf, MOVING)]
 
     def function(*arrays: Any) -> Any:
         replaced = dict(zip(moving, arrays, strict=True))

@@ -25,7 +25,7 @@ from pullback_runtime._erasure import erase
 from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:
-    from pullback.program.program import Program
+    from pullback import Program
 
 Array = np.ndarray[Any, Any]
 PROBE = "pullback_probe"

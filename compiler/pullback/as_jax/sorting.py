@@ -8,10 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from pullback.as_jax.elementwise import total_order
+from pullback.as_jax.steps import steps_in_jax, steps_of
+from pullback.as_jax.table import Array, OpInJax, evaluates
 from pullback.ir import build
-from pullback.program.as_jax.elementwise import total_order
-from pullback.program.as_jax.steps import steps_in_jax, steps_of
-from pullback.program.as_jax.table import Array, OpInJax, evaluates
 from pullback.rules.body_patterns import applied
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jax import lax
 
-from pullback.program.as_jax.table import Array, OpInJax, evaluates
+from pullback.as_jax.table import Array, OpInJax, evaluates
 
 
 @evaluates("stablehlo.rng_bit_generator")

@@ -13,6 +13,12 @@ from jax.ad_checkpoint import checkpoint_policies
 
 from pullback import _jax
 from pullback._jax import ir, remat
+from pullback.as_jax import table
+from pullback.as_jax.custom_calls import is_foreign
+from pullback.as_jax.derivative_ops import with_rule_of_module
+from pullback.as_jax.one_call import one_call
+from pullback.as_jax.source_lines import at
+from pullback.as_jax.table import Array, Flat, OpInJax, refusal
 from pullback.autodiff.checks import lacks_rule
 from pullback.autodiff.state import Differentiation
 from pullback.autodiff.zeros import stays_zero
@@ -22,12 +28,6 @@ from pullback.ir.mlir_passes import run_stock, stock_stage
 from pullback.ir.ops import CustomVJPCall
 from pullback.ir.regions import TERMINATORS, operands_of, operations, results_of, terminator
 from pullback.ir.symbols import functions, is_declaration
-from pullback.program.as_jax import table
-from pullback.program.as_jax.custom_calls import is_foreign
-from pullback.program.as_jax.derivative_ops import with_rule_of_module
-from pullback.program.as_jax.one_call import one_call
-from pullback.program.as_jax.source_lines import at
-from pullback.program.as_jax.table import Array, Flat, OpInJax, refusal
 from pullback.rules.calls.derivative_ops import forward_map
 from pullback.rules.derived import expand_op, has_expansion
 from pullback_runtime._jax import operations_named, operations_where

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from jax import lax
 
 from pullback._jax import ir
+from pullback.as_jax.table import Array, OpInJax, evaluates
 from pullback.ir import build
 from pullback.ir.regions import operations
 from pullback.ir.stacks import Stack, affine, is_one_slot, stacks_of
 from pullback.ir.while_loops import Loop, read_loop
-from pullback.program.as_jax.table import Array, OpInJax, evaluates
 
 
 @evaluates("stablehlo.while")

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.errors import PullbackError
+from pullback.nans.describe import Description, Source
+from pullback.nans.links import Bad, holds_floats
+from pullback.nans.probes import Place, Probes
+from pullback.nans.report import NanReport
+from pullback.nans.walk import Birth, Marks, Trail, Walk
 from pullback.program.memo import once
-from pullback.program.nans.describe import Description, Source
-from pullback.program.nans.links import Bad, holds_floats
-from pullback.program.nans.probes import Place, Probes
-from pullback.program.nans.report import NanReport
-from pullback.program.nans.walk import Birth, Marks, Trail, Walk
 
 if TYPE_CHECKING:
-    from pullback.program.program import Program
+    from pullback import Program
 
 
 def search(program: Program, operands: Sequence[Any], infs: bool) -> NanReport | None:

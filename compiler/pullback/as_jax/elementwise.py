@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from pullback.program.as_jax.table import Array, OpInJax, evaluates, plain, register_plain
+from pullback.as_jax.table import Array, OpInJax, evaluates, plain, register_plain
 
 _OPS = {
     "abs": lax.abs,

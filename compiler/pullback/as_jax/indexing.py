@@ -7,9 +7,9 @@ from typing import Any
 
 from jax import lax
 
+from pullback.as_jax.table import Array, OpInJax, evaluates
 from pullback.ir.indexing import Dimensions
 from pullback.ir.regions import operations
-from pullback.program.as_jax.table import Array, OpInJax, evaluates
 from pullback.rules.body_patterns import unconstrained
 
 

@@ -13,12 +13,12 @@ import numpy as np
 from pullback.ir import locations, ops
 from pullback.ir.regions import BRANCHES
 from pullback.ir.symbols import called
-from pullback.program.nans.links import Array
-from pullback.program.nans.report import NanOperand, NanPlace, NanReport
-from pullback.program.nans.walk import Around, Birth, Marks
+from pullback.nans.links import Array
+from pullback.nans.report import NanOperand, NanPlace, NanReport
+from pullback.nans.walk import Around, Birth, Marks
 
 if TYPE_CHECKING:
-    from pullback.program.program import Program
+    from pullback import Program
 
 
 Source = Birth | int

@@ -10,12 +10,12 @@ import numpy as np
 from jax import lax
 
 from pullback._jax import ir, stablehlo
+from pullback.as_jax import table
+from pullback.as_jax.reductions import comparison
+from pullback.as_jax.table import Array, OpInJax, evaluates
 from pullback.ir import build
 from pullback.ir.purity import ANNOTATIONS, callback, is_used, target_of
 from pullback.ir.regions import results_of
-from pullback.program.as_jax import table
-from pullback.program.as_jax.reductions import comparison
-from pullback.program.as_jax.table import Array, OpInJax, evaluates
 from pullback.program.library_routines import (
     QR,
     ROUTINES,

@@ -13,8 +13,8 @@ from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.regions import BRANCHES, captures
 from pullback.ir.symbols import called
-from pullback.program.nans.links import Array, Bad, Ends, Link, Mask, holds_floats, links
-from pullback.program.nans.probes import Place, Probes
+from pullback.nans.links import Array, Bad, Ends, Link, Mask, holds_floats, links
+from pullback.nans.probes import Place, Probes
 
 WHILE = "stablehlo.while"
 SLICES = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}

@@ -11,11 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from pullback._jax import hijax, prng_keys
 from pullback._jax.tangent_types import high_type
-from pullback.autodiff import registry
-from pullback.errors import ArgumentMismatchError
-from pullback.ir.warn import warn_of_lost_rules
-from pullback.program import platform_variants
-from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in the table
+from pullback.as_jax import (  # noqa: F401 -- each registers its ops in the table
     collectives,
     control_flow,
     custom_calls,
@@ -29,8 +25,12 @@ from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in
     sorting,
     top_k,
 )
-from pullback.program.as_jax.evaluate import Evaluation, in_known_ops
-from pullback.program.as_jax.table import Array, Flat
+from pullback.as_jax.evaluate import Evaluation, in_known_ops
+from pullback.as_jax.table import Array, Flat
+from pullback.autodiff import registry
+from pullback.errors import ArgumentMismatchError
+from pullback.ir.warn import warn_of_lost_rules
+from pullback.program import platform_variants
 from pullback_runtime._arguments import promoted_dtype, spell
 from pullback_runtime._jax import mesh_of, sharding_on
 
@@ -50,7 +50,7 @@ def as_jax(program: Any) -> Callable[..., Any]:
     def function(*args: Any, **kwargs: Any) -> Any:
         operands = here.flatten(args, kwargs)
         given = zip(here.arg_paths, here.in_avals, operands[hidden:], strict=True)
-        return here.unflatten(run(*operands[:hidden], *(_converted(*each) for each in given)))
+        return here.unflatten(run(*operands[:hidden], *(converted(*each) for each in given)))
 
     return function
 
@@ -76,7 +76,7 @@ def _off_explicit_axes(run: Flat, types: Sequence[Any]) -> Flat:
     return on_auto_axes
 
 
-def _converted(path: str, aval: Any, value: Any) -> Array:
+def converted(path: str, aval: Any, value: Any) -> Array:
     """Return an argument as an array of the type that the program takes.
 
     Raises: ArgumentMismatchError if it has another type, and is not weakly typed.
