@@ -1485,8 +1485,8 @@ CHECKS = (
     Mutant(
         "testing.slopes:_slope",
         "apart > 1e-3 * np.fmax(np.abs(low), np.abs(high))",
-        "apart < 0",
-        right("kinks_in_a_sum"),
+        "apart > np.inf",
+        ("tests/testing/test_slopes.py::test_a_kink_has_two_slopes",),
     ),
     Mutant(
         "testing.judgements:judged",

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given, settings, strategies
 
-from pullback.autodiff import residuals
 from pullback.autodiff.residuals import minimum_cut
+from tests.work import lines_run
 
 Inputs = list[list[int] | None]
 
@@ -51,36 +51,28 @@ def test_what_is_stored_suffices_and_costs_least(graph):
     assert sum(map(costs.__getitem__, found)) == min(prices)
 
 
-@pytest.fixture
-def searches(monkeypatch):
-    """One entry for each search of the graph: one for each value would be quadratic."""
-    searches = []
-    search = residuals._FlowGraph._distances
-    monkeypatch.setattr(
-        residuals._FlowGraph,
-        "_distances",
-        lambda graph, source: searches.append(source) or search(graph, source),
-    )
-    return searches
-
-
-def test_parts_of_the_values_of_a_chain_are_chosen_in_one_search(searches):
-    """The path to each is longer than that to the one before."""
-    count = 100
+def test_parts_of_the_values_of_a_chain_are_chosen_in_one_search():
+    """The path to each is longer than that to the one before: the work is that of their lengths."""
+    count, found = 100, []
     inputs = [None, *([v] for v in range(count - 1)), *([v] for v in range(count))]
-    found = minimum_cut(
-        range(count, 2 * count), inputs.__getitem__, lambda v: 1 if v >= count else 2 * count
-    )
+    costs = [2 * count] * count + [1] * count
+
+    def choose():
+        found.extend(minimum_cut(range(count, 2 * count), inputs.__getitem__, costs.__getitem__))
+
+    assert lines_run(choose) < 6 * count**2
     assert sorted(found) == [*range(count, 2 * count)]
-    assert len(searches) == 1
 
 
 @pytest.mark.parametrize("length", [1, 5])
-def test_values_of_many_parameters_are_chosen_in_few_searches(length, searches):
-    """Each has a path of its own, of `length` steps."""
-    count = 200 * length
-    found = minimum_cut(
-        range(count), lambda v: [v - 1] if v % length else None, lambda v: 10 - v % length
-    )
-    assert len(found) == 200
-    assert len(searches) <= length + 1
+def test_values_of_many_parameters_are_chosen_in_few_searches(length):
+    """Each has a path of its own, of `length` steps: twice as many are twice the work."""
+
+    def choose(paths):
+        inputs = [[v - 1] if v % length else None for v in range(paths * length)]
+        costs = [10 - v % length for v in range(paths * length)]
+        found = minimum_cut(range(paths * length), inputs.__getitem__, costs.__getitem__)
+        assert len(found) == paths
+
+    fewer, more = (lines_run(lambda n=n: choose(n)) for n in (100, 200))
+    assert more < 2.2 * fewer
