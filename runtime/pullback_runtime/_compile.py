@@ -13,14 +13,14 @@ import jax
 from jax.sharding import Mesh
 
 from pullback_runtime import _backend, _jax, _module
-from pullback_runtime._arguments import check_sixty_four_bits
+from pullback_runtime._arguments import argument_name
 from pullback_runtime._convention import CACHE_SIZE, Callee, Convention
 from pullback_runtime._errors import ArgumentError, CompileError
 from pullback_runtime._executable import Executable, not_here
 from pullback_runtime._handle import ModuleHandle, make_handle
+from pullback_runtime._jax_arguments import check_sixty_four_bits
 from pullback_runtime._lazy_values import Recent
 from pullback_runtime._primitive import SHARED
-from pullback_runtime._signature_check import argument_name
 from pullback_runtime._topology import topology_device
 
 _EXECUTABLES = Recent(CACHE_SIZE)

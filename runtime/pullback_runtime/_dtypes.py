@@ -1,15 +1,15 @@
-"""The element types of MLIR as NumPy has them, ml_dtypes' small ones included."""
+"""The dtypes of NumPy by name, and for element types of MLIR; ml_dtypes' small ones included."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import re
+from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from pullback_runtime._errors import ModuleError
-from pullback_runtime._jax import ir
 
 _SPECIAL_DTYPES = {"i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
 _NUMBER = re.compile(r"(ui|bf|i|f)(\d+)")
@@ -17,7 +17,7 @@ _SMALL_FLOAT = re.compile(r"f(\d)(E\d+M\d+\w*)")
 _WORDS = {"ui": "uint", "bf": "bfloat", "i": "int", "f": "float"}
 
 
-def element_dtype(kind: ir.Type, where: str) -> np.dtype:
+def element_dtype(kind: Any, where: str) -> np.dtype:
     """Return the NumPy dtype of an MLIR element type, or raise ModuleError."""
     try:
         return dtype_named(str(kind))
@@ -37,8 +37,18 @@ def dtype_named(name: str) -> np.dtype:
 
 
 def scalar_type(name: str) -> np.dtype:
-    """Return the dtype of this name, from ml_dtypes or NumPy, or raise KeyError."""
-    scalar = (getattr(ml_dtypes, name, None) or getattr(np, name, None)) if name else None
+    """Return the dtype of this name, from NumPy or ml_dtypes.
+
+    Raises: KeyError for any other name; ModuleError for one that needs ml_dtypes, without it.
+    """
+    scalar = getattr(np, name, None) if name else None
+    if name and scalar is None:
+        try:
+            scalar = getattr(importlib.import_module("ml_dtypes"), name, None)
+        except ImportError as error:
+            raise ModuleError(
+                f"NumPy has no dtype {name}", do="pip install ml_dtypes, which has it"
+            ) from error
     if not isinstance(scalar, type) or not issubclass(scalar, np.generic):
         raise KeyError(name)
     return np.dtype(scalar)

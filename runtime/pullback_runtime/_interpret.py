@@ -14,12 +14,12 @@ import jax
 import numpy as np
 
 from pullback_runtime import _jax, _module
-from pullback_runtime._arguments import promoted_dtype
+from pullback_runtime._arguments import check_avals
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._handle import make_handle
 from pullback_runtime._jax import ir
+from pullback_runtime._jax_arguments import promoted_dtype
 from pullback_runtime._module import Aval
-from pullback_runtime._signature_check import check_avals
 
 UNSUPPORTED = frozenset(
     """

@@ -24,15 +24,15 @@ from pullback_runtime import (
     _symbolic,
     _variants,
 )
-from pullback_runtime._arguments import refit
+from pullback_runtime._arguments import CallSignature, in_positions, spell
 from pullback_runtime._artifact import Opened, naming_file, open_module, refusing_damage
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention, placing
 from pullback_runtime._errors import ArgumentError, MissingTransformError, missing_attribute
 from pullback_runtime._executable import Executable
 from pullback_runtime._handle import ModuleHandle, make_handle
+from pullback_runtime._jax_arguments import refit
 from pullback_runtime._jax_trees import LEAF, flatten_call
-from pullback_runtime._signature_check import CallSignature, in_positions, spell
 
 _SHOWN = 8
 

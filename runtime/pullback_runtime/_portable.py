@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback_runtime import _entries, _numpy_arguments, _signature, _trees, _variants
+from pullback_runtime import _entries, _signature, _trees, _variants
+from pullback_runtime._arguments import in_positions, to_arrays
 from pullback_runtime._bytecode_names import MAIN, with_main
 from pullback_runtime._call_targets import check_names
 from pullback_runtime._container import ArtifactError, is_bytecode, is_whole, read_layout
@@ -21,7 +22,6 @@ from pullback_runtime._errors import PullbackRuntimeError, missing_attribute
 from pullback_runtime._executable_file import refuse_executable
 from pullback_runtime._reading import check_format, naming_file, read_bytes, refusing_damage
 from pullback_runtime._signature import ArrayType, FileSignature
-from pullback_runtime._signature_check import in_positions
 
 BY_JAX = 'load it with engine="jax"'
 
@@ -52,7 +52,7 @@ class PortableProgram:
 
     def flat(self, *leaves: Any) -> list[np.ndarray]:
         """Call the program with the leaves of its arguments; return the leaves of its result."""
-        arrays = _numpy_arguments.to_arrays(self.signature, leaves)
+        arrays = to_arrays(self.signature, leaves)
         results = self.compiled(arrays)
         found = [(result.shape, result.dtype) for result in results]
         expected = [(aval.shape, aval.dtype) for aval in self.out_avals]

@@ -20,15 +20,15 @@ import jax
 from jax.extend.core import Primitive
 
 from pullback_runtime import _jax
-from pullback_runtime._arguments import check_sixty_four_bits, convert_weak
+from pullback_runtime._arguments import check_avals
 from pullback_runtime._backend import INSTALL, default_backend
 from pullback_runtime._errors import MissingTransformError, ModuleError
 from pullback_runtime._handle import ModuleHandle
+from pullback_runtime._jax_arguments import check_sixty_four_bits, convert_weak
 from pullback_runtime._lazy_values import Recent
 from pullback_runtime._libraries import check_libraries
 from pullback_runtime._merge_modules import merge
 from pullback_runtime._module import to_bytecode
-from pullback_runtime._signature_check import check_avals
 
 call_module_p = Primitive("call_module")
 call_module_p.multiple_results = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 
 from pullback_runtime import _trees
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
-from pullback_runtime._errors import ModuleError
+from pullback_runtime._dtypes import scalar_type
 from pullback_runtime._reading import refusing_damage
 from pullback_runtime._variants import are_names
 
@@ -100,23 +99,12 @@ def read_type(text: str) -> ArrayType:
     shape = tuple(int(size) for size in sizes.split(",") if size)
     if name in WORDS_OF_KEYS:
         return ArrayType((*shape, WORDS_OF_KEYS[name]), np.dtype("uint32"), text)
-    return ArrayType(shape, _dtype(name), text)
-
-
-def _dtype(name: str) -> np.dtype:
     if name == "float0":  # tangents of integers, which have no values
-        return np.dtype(bool)
-    scalar = getattr(np, name, None)
-    if scalar is None:
-        try:
-            scalar = getattr(importlib.import_module("ml_dtypes"), name, None)
-        except ImportError as error:
-            raise ModuleError(
-                f"NumPy has no dtype {name}", do="pip install ml_dtypes, which has it"
-            ) from error
-    if not (isinstance(scalar, type) and issubclass(scalar, np.generic)):
-        raise ValueError(f"no dtype {name!r}")
-    return np.dtype(scalar)
+        return ArrayType(shape, np.dtype(bool), text)
+    try:
+        return ArrayType(shape, scalar_type(name), text)
+    except KeyError:
+        raise ValueError(f"no dtype {name!r}") from None
 
 
 def text_of(metadata: dict[str, Any], entries: Sequence[str] = ()) -> str:

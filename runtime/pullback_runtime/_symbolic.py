@@ -15,11 +15,11 @@ from typing import Any
 
 import jax
 
-from pullback_runtime import _arguments, _avals, _jax
+from pullback_runtime import _arguments, _avals, _jax, _jax_arguments
+from pullback_runtime._arguments import CallSignature, mismatch
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._errors import DimensionError
 from pullback_runtime._jax import ir
-from pullback_runtime._signature_check import CallSignature, mismatch
 
 METADATA = "symbolic"
 
@@ -51,7 +51,7 @@ def sizes(
     for index, (aval, leaf, found) in enumerate(zip(avals, leaves, given, strict=True)):
         dtype = getattr(found, "dtype", None)
         if dtype != aval.dtype and leaf is not found:
-            dtype = _arguments.promoted_dtype(leaf, aval.dtype)
+            dtype = _jax_arguments.promoted_dtype(leaf, aval.dtype)
         if dtype != aval.dtype:
             raise mismatch(signature, index, "dtype", leaf, DimensionError)
         pairs = zip(aval.shape, found.shape, strict=False)

@@ -224,7 +224,7 @@ def test_what_loads_and_runs_files_imports_no_jax():
     modules = {stem: imported_modules((RUNTIME / f"{stem}.py").read_text()) for stem in reached}
     with_jax = {s for s, each in modules.items() if any(re.match(r"jax(lib)?\b", m) for m in each)}
     assert not with_jax
-    assert {"_container", "_portable", "_trees", "_numpy_arguments"} <= reached
+    assert {"_container", "_portable", "_trees", "_arguments"} <= reached
 
 
 def test_no_two_classes_have_one_name():

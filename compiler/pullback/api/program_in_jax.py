@@ -37,7 +37,7 @@ from pullback.program.provenance import Recipe
 from pullback.program.record import Interface
 from pullback.program.symbolic import SymbolicProgram
 from pullback_runtime import Halves, ModuleHandle, Transposed, _module, call_module
-from pullback_runtime._arguments import promoted_dtype
+from pullback_runtime._jax_arguments import promoted_dtype
 from pullback_runtime._load import flat_trees
 from pullback_runtime._meshes import on_devices_of
 

@@ -25,8 +25,8 @@ from pullback_runtime import (
     _meshes,
     _signature,
 )
+from pullback_runtime._arguments import spell
 from pullback_runtime._artifact import version_numbers
-from pullback_runtime._signature_check import spell
 
 OLDEST_TARGET = (1, 0, 0)
 ACCURACY = "result_accuracy"
