@@ -442,8 +442,8 @@ DRIVERS = (
     ),
     Mutant(
         "program.derivation:_dependence",
-        "{block.arguments[i] for i in unknown}",
-        "{block.arguments[i] for i in list(unknown)[1:]}",
+        "(block.arguments[i] for i in unknown)",
+        "(block.arguments[i] for i in list(unknown)[1:])",
         ("tests/api/test_compose.py",),
     ),
     Mutant(

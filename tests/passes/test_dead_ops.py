@@ -63,6 +63,37 @@ def test_carries_that_only_feed_one_another_go():
     assert "multiply" not in text
 
 
+NESTED = """
+func.func @main(%x: tensor<f32>, %n: tensor<i32>) -> tensor<f32> {
+  %r:3 = stablehlo.while(%i = %n, %a = %x, %b = %x) : tensor<i32>, tensor<f32>, tensor<f32>
+  cond {
+    %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  } do {
+    %q:3 = stablehlo.while(%j = %i, %c = %a, %d = %b) : tensor<i32>, tensor<f32>, tensor<f32>
+    cond {
+      %p = stablehlo.compare LT, %j, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %p : tensor<i1>
+    } do {
+      %s = stablehlo.sine %c : tensor<f32>
+      %t = stablehlo.cosine %d : tensor<f32>
+      stablehlo.return %j, %s, %t : tensor<i32>, tensor<f32>, tensor<f32>
+    }
+    stablehlo.return %q#0, %q#1, %q#2 : tensor<i32>, tensor<f32>, tensor<f32>
+  }
+  return %r#1 : tensor<f32>
+}
+"""
+
+
+def test_a_carry_that_only_feeds_a_dead_one_of_an_inner_loop_goes():
+    module, text = swept(NESTED)
+    loop = module.body.operations[0].regions[0].blocks[0].operations[0].operation
+    inner = loop.regions[1].blocks[0].operations[0].operation
+    assert [len(loop.results), len(inner.results)] == [2, 2]
+    assert "cosine" not in text
+
+
 SHARDED = """
 sdy.mesh @mesh = <["a"=2]>
 func.func @main(%x: tensor<4xf32>, %n: tensor<i32>) -> tensor<4xf32> {

@@ -15,7 +15,7 @@ from pullback.autodiff.state import Differentiation
 from pullback.errors import NotLinearError
 from pullback.ir import build
 from pullback.ir.build import Value
-from pullback.ir.dependence import Dependence
+from pullback.ir.dependence import dependents
 from pullback.ir.inline import inline_call
 from pullback.ir.locations import user_line
 from pullback.ir.purity import acts, is_used, target_of
@@ -82,9 +82,7 @@ def _silence(diff: Differentiation, block: Any) -> None:
 
 def _acting(diff: Differentiation, block: Any, given: Sequence[Value]) -> Iterator[Any]:
     """Yield the ops in a block, at any depth, with an effect that depends on these values."""
-    dependence = Dependence(diff.functions)
-    dependence.spread(block, set(given))
-    found = dependence.everywhere
+    found = dependents(given, block, diff.functions)
 
     def visit(block: Any, decided: bool) -> Iterator[Any]:
         for operation in operations(block):

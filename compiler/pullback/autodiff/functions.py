@@ -22,7 +22,7 @@ from pullback.errors import MissingRuleError, NotLinearError
 from pullback.ir import build, placements
 from pullback.ir.build import Value, inexact
 from pullback.ir.dead_ops import erase_dead_ops
-from pullback.ir.dependence import Dependence
+from pullback.ir.dependence import dependents
 from pullback.ir.locations import user_line
 from pullback.ir.masks import masked
 from pullback.ir.purity import is_used
@@ -301,8 +301,7 @@ def _dependent(
 
     Raises: NotLinearError for one behind the first `may_lose`.
     """
-    found = set(linear)
-    Dependence(diff.functions).spread(block, found)
+    found = dependents(linear, block, diff.functions)
     lost = frozenset(i for i, v in enumerate(terminator(block).operands) if v in found)
     if all(i < may_lose for i in lost):
         return lost

@@ -114,10 +114,8 @@ class Meetings:
         for name in names:
             if name not in self._roots:
                 self._roots.add(name)
-                moving: set[Value] = set()
                 for block in self._functions[name].regions[0].blocks:
-                    moving.update(filter(_can_move, block.arguments))
-                    self._moving.spread(block, moving)
+                    self._moving.spread(block, filter(_can_move, block.arguments))
 
     def _perturbed(self, call: Any) -> str:
         own, moving = call.closed_over, self._moving.everywhere
@@ -162,7 +160,7 @@ class Meetings:
             count = len(arguments) - len(view.operands)
         elif kind != "fwd":
             count = len(ops.inexact_positions(view.results))
-        self._linear.spread(block, set(arguments[len(arguments) - count :]))
+        self._linear.spread(block, arguments[len(arguments) - count :])
 
     def _transposed(self, names: Iterable[str]) -> list[tuple[str, str]]:
         """Return the functions of calls in rules that reverse mode transposes for want of a rule.
@@ -198,11 +196,11 @@ class _Perturbation(Dependence):
     The rules decide, not what the call computes.
     """
 
-    def _of_results(self, operation: Any, found: set[Value]) -> list[bool]:
-        flags = super()._of_results(operation, found)
+    def operation(self, operation: Any, facts: dict[Value, bool]) -> list[bool]:
+        found = super().operation(operation, facts)
         if ops.view(operation) is None:
-            return flags
-        return [any(v in found for v in operation.operands)] * len(flags)
+            return found
+        return [any(v in facts for v in operation.operands)] * len(found)
 
 
 def _next(rule: str, depth: int) -> int:

@@ -18,7 +18,7 @@ import bisect
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -30,10 +30,18 @@ from pullback.autodiff.residuals import minimum_cut
 from pullback.autodiff.state import Differentiation
 from pullback.ir import build, costs, ops
 from pullback.ir.build import Value
-from pullback.ir.dependence import Dependence
+from pullback.ir.dependence import dependents
 from pullback.ir.masks import masked
 from pullback.ir.purity import acts
-from pullback.ir.regions import BRANCHES, MANUAL, blocks, captures, operations, terminator
+from pullback.ir.regions import (
+    BRANCHES,
+    MANUAL,
+    WHILE,
+    blocks,
+    captures,
+    operations,
+    terminator,
+)
 from pullback.ir.stacks import stacks_of
 from pullback.ir.symbols import CALL, called
 from pullback.ir.traits import CHEAP, VIEW
@@ -42,7 +50,6 @@ from pullback.ir.while_loops import UNBOUNDED_SLOTS, read_loop
 Edit = Callable[[Differentiation], None]
 """Changes the function that a schedule is of."""
 
-WHILE = "stablehlo.while"
 LEVELS = 8
 """Bounds the depth of blocks of blocks."""
 MOST = 24
@@ -92,9 +99,8 @@ def schedules(diff: Differentiation, name: str, mask: str) -> list[Schedule]:
       mask: of the arguments that it is to be differentiated by.
     """
     block = diff.block(name)
-    dependence = Dependence(diff.functions)
-    dependence.spread(block, set(masked(block.arguments, mask)))
-    found = _Planner(diff, dependence.everywhere).block(block, set(block.arguments), True)
+    moving = dependents(masked(block.arguments, mask), block, diff.functions)
+    found = _Planner(diff, moving).block(block, set(block.arguments), True)
     return _best(found, lambda s: (s.again, s.bytes))
 
 
@@ -125,7 +131,7 @@ class _Planner:
       moving: the values that depend on what is differentiated, also those in nested blocks.
     """
 
-    def __init__(self, diff: Differentiation, moving: set[Value]) -> None:
+    def __init__(self, diff: Differentiation, moving: Set[Value]) -> None:
         self.diff, self.moving = diff, moving
 
     def block(self, block: Any, free: Iterable[Value], is_last: bool = False) -> list[Schedule]:
@@ -173,9 +179,8 @@ class _Planner:
 
         def find() -> Schedule:
             block = self.diff.block(name)
-            found = Dependence(self.diff.functions)
-            found.spread(block, set(block.arguments))
-            part = _Segments(_Planner(self.diff, found.everywhere), block, (), False)
+            moving = dependents(block.arguments, block, self.diff.functions)
+            part = _Segments(_Planner(self.diff, moving), block, (), False)
             return part.plain(part.choices[0])
 
         found: Schedule = self.diff.cached(("schedule", name), find)

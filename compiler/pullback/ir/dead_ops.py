@@ -1,26 +1,24 @@
 """Dead code elimination in one function: ops, carries of loops, results of branches.
 
-It runs backward, by liveness: a value is live if a live op, or one with an effect, uses it, and the
-carries of a loop are the least fixpoint of that. MLIR's own sweeps keep a loop carry that only
-feeds itself. Differentiation makes many of those: the tangents of a loop whose primal part alone is
-wanted.
+It runs backward, by liveness. MLIR's own sweeps keep a loop carry that only feeds itself.
+Differentiation makes many of those: the tangents of a loop whose primal part alone is wanted.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import ir, sdy
 from pullback.ir import build
 from pullback.ir.build import Value
+from pullback.ir.dataflow import BackwardAnalysis, uses
 from pullback.ir.purity import Purity, is_used
 from pullback.ir.regions import (
     BRANCHES,
     MANUAL,
+    WHILE,
     blocks,
-    captures,
     operations,
     remade,
     replace_terminator,
@@ -31,12 +29,38 @@ from pullback_runtime._erasure import erase, erase_arguments
 
 def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:
     """Erase unused pure ops, and unused carries and results of control flow, last op first."""
-    _Sweep(Purity(functions)).block(block)
+    _Sweep(functions).block(block)
+
+
+class Liveness(BackwardAnalysis[bool]):
+    """The analysis: a value is live if a live op, or one with an effect, uses it.
+
+    A call uses all of its operands.
+    """
+
+    bottom = False
+
+    def __init__(self, functions: dict[str, Any]) -> None:
+        super().__init__(functions)
+        self.purity = Purity(functions)
+
+    def join(self, x: bool, y: bool) -> bool:
+        return x or y
+
+    def body(self, call: Any) -> Any:
+        return None
+
+    def decides(self, operation: Any, given: list[bool]) -> bool:
+        """Return True if an op is live: a result is, or the op has an effect."""
+        return any(given) or not self.purity.is_pure(operation)
+
+    def transfer(self, operation: Any, given: list[bool], facts: dict[Value, bool]) -> list[bool]:
+        return [self.decides(operation, given)] * len(uses(operation))
 
 
 class _Sweep:
-    def __init__(self, purity: Purity) -> None:
-        self.purity = purity
+    def __init__(self, functions: dict[str, Any]) -> None:
+        self.liveness = Liveness(functions)
 
     def block(self, block: Any) -> None:
         for operation in reversed(operations(block)[:-1]):
@@ -44,9 +68,9 @@ class _Sweep:
 
     def _operation(self, operation: Any) -> None:
         used = [is_used(r) for r in operation.results]
-        if not any(used) and self.purity.is_pure(operation):
+        if not self.liveness.decides(operation, used):
             erase(operation)
-        elif operation.name == "stablehlo.while":
+        elif operation.name == WHILE:
             self._loop(operation, used)
         elif operation.name in BRANCHES:
             self._branches(operation, used)
@@ -54,47 +78,20 @@ class _Sweep:
             self._manual(operation, used)
 
     def _loop(self, operation: Any, used: list[bool]) -> None:
-        cond, body = blocks(operation)
-        live = self._live_carries(cond, body, used)
+        live = self.liveness.loop(operation, used, {})
         if not all(live):
-            cond, body = blocks(_keep(operation, live, operands=live))
-            _keep_carries(cond, body, live)
-        self.block(body)
-
-    def _live_carries(self, cond: Any, body: Any, used: list[bool]) -> list[bool]:
-        """Return which carries are live: a used result, or the condition, depends on them.
-
-        The least fixpoint over iterations: a carry is live too if the next value of a live one
-        depends on it.
-        """
-        live = [u or is_used(a) for u, a in zip(used, cond.arguments, strict=True)]
-        yields, arguments = list(terminator(body).operands), list(body.arguments)
-        while True:
-            needed = self._slice(body, [y for y, n in zip(yields, live, strict=True) if n])
-            grown = [n or a in needed for n, a in zip(live, arguments, strict=True)]
-            if grown == live:
-                return live
-            live = grown
-
-    def _slice(self, block: Any, values: Sequence[Value]) -> set[Value]:
-        """Return the backward slice: all values that `values`, or an effect, depend on."""
-        needed = set(values)
-        for view in reversed(list(block.operations)):
-            operation = view.operation
-            if operation.name == "stablehlo.return":
-                continue
-            if any(r in needed for r in operation.results) or not self.purity.is_pure(operation):
-                needed.update(operation.operands)
-                if len(operation.regions):
-                    needed.update(captures(operation))
-        return needed
+            operation = _keep(operation, live, operands=live)
+        cond, body = blocks(operation)
+        _keep_returned(body, live)
+        for block in (cond, body):
+            self.block(block)
+            _erase_arguments(block, live)
 
     def _branches(self, operation: Any, used: list[bool]) -> None:
         if not all(used):
             operation = _keep(operation, used)
-            for block in blocks(operation):
-                _keep_returned(block, used)
         for block in blocks(operation):
+            _keep_returned(block, used)
             self.block(block)
 
     def _manual(self, operation: Any, used: list[bool]) -> None:
@@ -128,31 +125,10 @@ def _keep(operation: Any, keep: list[bool], operands: list[bool] | None = None) 
 
 
 def _keep_returned(block: Any, keep: list[bool]) -> None:
-    values = list(terminator(block).operands)
-    replace_terminator(block, [v for v, k in zip(values, keep, strict=True) if k])
-
-
-def _keep_carries(cond: Any, body: Any, keep: list[bool]) -> None:
-    """Remove carries from a loop's blocks: their arguments, and what the body yields for them."""
-    _keep_returned(body, keep)
-    _erase_unused_users(body, keep)
-    for block in (cond, body):
-        _erase_arguments(block, keep)
+    if not all(keep):
+        values = list(terminator(block).operands)
+        replace_terminator(block, list(itertools.compress(values, keep)))
 
 
 def _erase_arguments(block: Any, keep: list[bool]) -> None:
     erase_arguments(block, [i for i, wanted in enumerate(keep) if not wanted])
-
-
-def _erase_unused_users(block: Any, keep: list[bool]) -> None:
-    """Erase all users of dead carries, which may feed one another, before their arguments go."""
-    dead = {a for a, k in zip(block.arguments, keep, strict=True) if not k}
-    doomed = []
-    for view in block.operations:
-        operation = view.operation
-        values = [*operation.operands, *(captures(operation) if len(operation.regions) else ())]
-        if any(v in dead for v in values):
-            dead.update(operation.results)
-            doomed.append(operation)
-    for operation in reversed(doomed):
-        erase(operation)

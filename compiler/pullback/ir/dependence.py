@@ -6,88 +6,55 @@ all that depends on the input is active.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from pullback.ir.build import Value
+from pullback.ir.dataflow import ForwardAnalysis
 from pullback.ir.purity import is_used
-from pullback.ir.regions import APART, BRANCHES, MANUAL, blocks, captures, operations, terminator
-from pullback.ir.symbols import called
+from pullback.ir.regions import APART, blocks, captures
 
 _OF_SHAPES = frozenset({"chlo.constant_like", "stablehlo.get_dimension_size"})
 """Ops that depend on the shape of an operand alone."""
 
 
-class Dependence:
-    """A forward dataflow analysis through blocks and what they call; no function calls itself.
+def dependents(values: Iterable[Value], block: Any, functions: Mapping[str, Any]) -> Set[Value]:
+    """Return these values, and all that depend on them in a block and in what it calls.
 
-    The lattice has two points, dependent or not; `_of_results` is the transfer function of an op.
-    Loop carries are the least fixpoint. A function is analyzed for each set of its dependent
-    arguments.
-
-    Attributes:
+    Args:
       functions: those of the module by name.
-      everywhere: what was found so far, in nested blocks too.
     """
+    found = Dependence(functions)
+    found.spread(block, values)
+    return found.everywhere.keys()
 
-    def __init__(self, functions: Mapping[str, Any]) -> None:
-        self.functions = functions
-        self.everywhere: set[Value] = set()
-        self._known: dict[tuple[Any, tuple[bool, ...]], list[bool]] = {}
 
-    def spread(self, block: Any, found: set[Value]) -> None:
-        """Add to `found` all values of the block that depend on those in it."""
-        for operation in operations(block):
-            flags = self._of_results(operation, found)
-            found.update(r for r, f in zip(operation.results, flags, strict=True) if f)
-        self.everywhere |= found
+class Dependence(ForwardAnalysis[bool]):
+    """The analysis: a value is dependent or not. All results of an op are if an operand is."""
 
-    def _of_results(self, operation: Any, found: set[Value]) -> list[bool]:
-        given = [v in found for v in operation.operands]
-        if operation.name == "stablehlo.while":
-            return self._of_carries(operation, given, found)
-        if operation.name in BRANCHES:
-            return self._of_branches(operation, given, found)
-        if operation.name == MANUAL:
-            return self._ends(blocks(operation)[0], given, found)
-        if operation.name in _OF_SHAPES:
+    bottom = False
+
+    def spread(self, block: Any, values: Iterable[Value]) -> None:
+        """Find what depends on some values of a block, such as its arguments."""
+        facts = dict.fromkeys(values, True)
+        self.run(block, self.of(block.arguments, facts), facts)
+
+    def join(self, x: bool, y: bool) -> bool:
+        return x or y
+
+    def chosen(self, fact: bool, by: bool) -> bool:
+        return fact or by
+
+    def transfer(self, operation: Any, given: list[bool], facts: dict[Value, bool]) -> list[bool]:
+        name = operation.name
+        if name in _OF_SHAPES:
             return [False]
-        function = self.functions.get(called(operation) or "")
-        if function is not None and len(function.regions[0].blocks) == 1:
-            return self._of_call(function, given)
         captured = captures(operation) if len(operation.regions) else ()
-        inside = any(v in found for v in captured)
-        if operation.name in APART:
+        inside = any(v in facts for v in captured)
+        if name in APART:
             decides = any(g and k for g, k in zip(given, decide(operation), strict=True))
             return [g or inside or decides for g in given]
         return [inside or any(given)] * len(operation.results)
-
-    def _of_carries(self, operation: Any, carries: list[bool], found: set[Value]) -> list[bool]:
-        """Return which carries depend on `found`, a fixpoint: all, if the trip count does."""
-        cond, body = blocks(operation)
-        while (grown := list(map(max, carries, self._ends(body, carries, found)))) != carries:
-            carries = grown
-        (goes_on,) = self._ends(cond, carries, found)
-        return [c or goes_on for c in carries]
-
-    def _of_branches(self, operation: Any, given: list[bool], found: set[Value]) -> list[bool]:
-        """Return which results depend on what is `found`: all, if the choice of the branch does."""
-        ends = [self._ends(block, [], found) for block in blocks(operation)]
-        return [any(given) or any(row) for row in zip(*ends, strict=True)]
-
-    def _of_call(self, function: Any, given: list[bool]) -> list[bool]:
-        key = function, tuple(given)
-        if key not in self._known:
-            (body,) = blocks(function)
-            self._known[key] = self._ends(body, given, set())
-        return self._known[key]
-
-    def _ends(self, block: Any, given: Sequence[bool], outside: set[Value]) -> list[bool]:
-        """Return which results of a block depend on the arguments `given`, or on `outside`."""
-        arguments = zip(block.arguments, given, strict=True)
-        found = outside | {a for a, g in arguments if g}
-        self.spread(block, found)
-        return [v in found for v in terminator(block).operands]
 
 
 def decide(operation: Any) -> list[bool]:

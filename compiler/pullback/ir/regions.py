@@ -10,6 +10,7 @@ from pullback.ir import build
 from pullback.ir.build import Value, is_result_of
 from pullback_runtime._erasure import erase
 
+WHILE = "stablehlo.while"
 BRANCHES = ("stablehlo.case", "stablehlo.if")
 MANUAL = "sdy.manual_computation"
 """A body that runs on every device, which takes the operands and uses nothing else."""

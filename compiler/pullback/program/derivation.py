@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, Generic, NamedTuple
 
 import jax
@@ -24,7 +24,7 @@ from pullback.errors import (
     NotDifferentiableError,
     PullbackError,
 )
-from pullback.ir.dependence import Dependence
+from pullback.ir.dependence import dependents
 from pullback.ir.modules import clone, drop_function, result_types, take_entry
 from pullback.ir.ops import CustomVJPCall, walk_calls
 from pullback.ir.purity import acts
@@ -451,13 +451,11 @@ def dependent_operation(program: Record, names: Collection[str]) -> Any:
     return operations[0] if operations else None
 
 
-def _dependence(program: Record, unknown: Iterable[int]) -> set[Any]:
+def _dependence(program: Record, unknown: Iterable[int]) -> Set[Any]:
     """Return the values, also in nested blocks, that depend on these operands of `@main`."""
     table = functions(program.module)
     (block,) = table["main"].regions[0].blocks
-    dependence = Dependence(table)
-    dependence.spread(block, {block.arguments[i] for i in unknown})
-    return dependence.everywhere
+    return dependents((block.arguments[i] for i in unknown), block, table)
 
 
 @for_each

@@ -19,7 +19,7 @@ from pullback._jax import ir, remat
 from pullback.autodiff.zeros import is_zero_constant
 from pullback.ir import build, ops, placements
 from pullback.ir.build import Value
-from pullback.ir.dependence import Dependence
+from pullback.ir.dependence import dependents
 from pullback.ir.locations import user_line_of
 from pullback.ir.regions import BRANCHES, MANUAL, blocks, operations, terminator
 from pullback.ir.symbols import CALL, called, callee, functions
@@ -162,15 +162,10 @@ def _recomputed(
     """Yield what the linear program computes of residuals alone as the forward one has done."""
     known = {_mark(op) for function in forward.values() for op in _all(function)}
     (block,) = blocks(linear["main"])
-    dependence = Dependence(linear)
-    dependence.spread(block, set(list(block.arguments)[residuals:]))
+    moving = dependents(list(block.arguments)[residuals:], block, linear)
     found: dict[tuple[str, str], list[int]] = collections.defaultdict(lambda: [0, 0])
     for op, runs in _runs(block, linear, 1):
-        if (
-            op.name in VIEW
-            or not _computes(op)
-            or any(r in dependence.everywhere for r in op.results)
-        ):
+        if op.name in VIEW or not _computes(op) or any(r in moving for r in op.results):
             continue
         if _mark(op) in known:
             shapes = [build.shape(r) for r in op.results]

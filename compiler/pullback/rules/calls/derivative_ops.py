@@ -38,7 +38,7 @@ from pullback.errors import (
 )
 from pullback.ir import build, ops
 from pullback.ir.build import Value, add, inexact
-from pullback.ir.dependence import Dependence
+from pullback.ir.dependence import dependents
 from pullback.ir.locations import user_line
 from pullback.ir.masks import Asked, behind, mask_of, masked, within
 from pullback.ir.regions import terminator
@@ -527,11 +527,11 @@ def _transposed_by_rule(op: Op, cts: Tangents) -> list[Value | None]:
     """
     diff, (rule,) = op.frame.diff, of_kind(op, _vjp_rules, cts)
     forward, backward = diff.block(rule.forward), diff.block(rule.backward)
-    depends = set(itertools.compress(forward.arguments, op.active))
-    Dependence(diff.functions).spread(forward, depends)
+    active = itertools.compress(forward.arguments, op.active)
+    depends = dependents(active, forward, diff.functions)
     residuals = list(terminator(forward).operands)[rule.kept :]
-    depends = {a for v, a in zip(residuals, backward.arguments) if v in depends}
-    Dependence(diff.functions).spread(backward, depends)
+    taken = (a for v, a in zip(residuals, backward.arguments) if v in depends)
+    depends = dependents(taken, backward, diff.functions)
     for ct, i in zip(terminator(backward).operands, rule.gives, strict=True):
         if i is not None and ct in depends:
             raise NotLinearError(

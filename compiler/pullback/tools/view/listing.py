@@ -15,7 +15,7 @@ from pullback._jax import ir
 from pullback._jax.source_info import Frame
 from pullback.ir import costs, ops
 from pullback.ir.build import Value
-from pullback.ir.dependence import Dependence
+from pullback.ir.dependence import dependents
 from pullback.ir.locations import is_installed, of_users
 from pullback.ir.modules import MOST_ELEMENTS, text_of
 from pullback.ir.printed import Printed
@@ -167,10 +167,8 @@ class _Reader:
     def depend_on_arguments(self, first: int) -> set[int]:
         """Return the values that depend on the arguments of `@main` from this one on."""
         (block,) = blocks(self._table["main"])
-        seeds = set(list(block.arguments)[first:])
-        dependence = Dependence(self._table)
-        dependence.spread(block, set(seeds))
-        return {self._numbers[v] for v in dependence.everywhere | seeds if v in self._numbers}
+        found = dependents(list(block.arguments)[first:], block, self._table)
+        return {self._numbers[v] for v in found if v in self._numbers}
 
     def _read(self, operation: Any, function: str, parent: int, times: dict[Any, int]) -> None:
         number = len(self.ops)
