@@ -12,7 +12,7 @@ import numpy as np
 
 from pullback._jax.tangent_types import is_inexact
 from pullback.api import program_in_jax, static_arguments
-from pullback.api.transforms import program_of
+from pullback.api.transforms import Parameters, program_of
 from pullback.errors import DerivativeTypeError
 from pullback.frontend.rules.trace_rule import converted
 from pullback.program import argument_leaves, derivation
@@ -22,13 +22,13 @@ from pullback.program.memo import derived_once
 
 
 def jacfwd(
-    fun: Callable[..., Any],
+    fun: Callable[Parameters, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     *,
     through: Through = "rules",
-) -> Callable[..., Any]:
+) -> Callable[Parameters, Any]:
     """Return a function that computes the Jacobian of `fun` in forward mode; as `jax.jacfwd`.
 
     For an argument of shape `(n…)` and a result of shape `(m…)` it has the shape `(m…, n…)`: one
@@ -39,12 +39,12 @@ def jacfwd(
 
 
 def jacrev(
-    fun: Callable[..., Any],
+    fun: Callable[Parameters, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[Parameters, Any]:
     """Return a function that computes the Jacobian of `fun` in reverse mode; as `jax.jacrev`.
 
     For an argument of shape `(n…)` and a result of shape `(m…)` it has the shape `(m…, n…)`: one
@@ -55,11 +55,11 @@ def jacrev(
 
 
 def hessian(
-    fun: Callable[..., Any],
+    fun: Callable[Parameters, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[Parameters, Any]:
     """Return a function that computes the Hessian of `fun`, forward over reverse; as `jax.hessian`.
 
     For an argument of shape `(n…)` and a result of shape `(m…)` it has the shape `(m…, n…, n…)`.

@@ -12,7 +12,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import numpy as np
@@ -44,6 +44,9 @@ from pullback.program.memory_budget import Memory
 from pullback.program.program import Program
 from pullback.program.record import P
 from pullback.program.symbolic import SymbolicProgram
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 _DERIVATION = "_pullback_derivation"
 """The attribute that says how a function was made here; `functools.wraps` copies it to others."""
@@ -168,7 +171,7 @@ def _derivative(
 
 
 def grad(
-    fun: Callable[..., Any],
+    fun: Callable[Parameters, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
@@ -176,7 +179,7 @@ def grad(
     reduce_axes: Any = (),
     *,
     memory: Memory = None,
-) -> Callable[..., Any]:
+) -> Callable[Parameters, Any]:
     """Return a function that computes the gradient of `fun`; as `jax.grad`.
 
     Args:
@@ -207,7 +210,7 @@ def grad(
 
 
 def value_and_grad(
-    fun: Callable[..., Any],
+    fun: Callable[Parameters, Result],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
@@ -215,7 +218,7 @@ def value_and_grad(
     reduce_axes: Any = (),
     *,
     memory: Memory = None,
-) -> Callable[..., Any]:
+) -> Callable[Parameters, tuple[Result, Any]]:
     """Return a function that computes the value of `fun` and its gradient; as `jax.value_and_grad`.
 
     Arguments and errors are those of `grad`.
@@ -612,14 +615,14 @@ def jit(
 
 
 def vmap(
-    fun: Callable[..., Any],
+    fun: Callable[Parameters, Any],
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
     sum_match: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[Parameters, Any]:
     """Return a function that maps `fun` over an axis of its arguments; as `jax.vmap`.
 
     The function is traced for one item and batched in the IR, its derivative rules with it; see

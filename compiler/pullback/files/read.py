@@ -26,7 +26,7 @@ def load(
     entry: str = "main",
     allow_custom_calls: Collection[str] = (),
     trusted: bool = False,
-) -> Any:
+) -> Program | Any:
     """Load a program from a file, or from its bytes.
 
     Reads what `save` wrote, any StableHLO module (text, bytecode or portable artifact), and what

@@ -42,7 +42,7 @@ def trace(
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     platforms: str | Sequence[str] | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., Program | Any]:
     """Return a function that returns the Program of a call of `fun`.
 
     ```python
