@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import platform
 import re
@@ -32,6 +33,7 @@ from pullback.program.progress import Progress
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.json"
+HISTORY = ROOT / "benchmarks" / "history.jsonl"
 TEMPLATE = ROOT / "benchmarks" / "page.md"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PLOTS = ROOT / "docs" / "images"
@@ -119,8 +121,29 @@ def run(quick: bool, only: tuple[str, ...], output: Path | None) -> None:
     benchmarks = {name: (known | found)[name] for name in SCRIPTS if name in known | found}
     apart = before.pop("apart", {}) | {name: here() for name in chosen if name in APART}
     common = before if chosen.keys() <= APART else here()
-    output.write_text(as_json({**common, "apart": apart, "benchmarks": benchmarks}))
+    results = {**common, "apart": apart, "benchmarks": benchmarks}
+    output.write_text(as_json(results))
+    if output == RESULTS and not only:
+        remember(results)
     print(f"{sum(map(len, found.values()))} rows are in {output.relative_to(ROOT)}")
+
+
+def remember(results: dict[str, Any]) -> None:
+    """Write the ratios of all rows as the line of this commit in the history."""
+    kept = [line for line in history() if line["commit"] != results["commit"]]
+    ratios = {
+        name: {row["name"]: row["ratio"] for row in rows if name not in APART}
+        for name, rows in results["benchmarks"].items()
+    }
+    about = {"commit": results["commit"], "jax": results["versions"]["jax"]}
+    lines = [*kept, {**about, "ratios": ratios}]
+    HISTORY.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def history() -> list[dict[str, Any]]:
+    """Return what is kept of each commit that was measured, the oldest first."""
+    lines = HISTORY.read_text().splitlines() if HISTORY.exists() else []
+    return [json.loads(line) for line in lines]
 
 
 def options_of(quick: bool, only: tuple[str, ...]) -> dict[str, list[str]]:
@@ -193,6 +216,7 @@ def page() -> None:
     PAGE.write_text(text_of(results))
     for name, rows in results["benchmarks"].items():
         plot(rows, SCRIPTS[name].title, PLOTS / f"benchmark_{name}.svg")
+    plot_history(history(), PLOTS / "benchmark_history.svg")
 
 
 def text_of(results: dict[str, Any]) -> str:
@@ -324,6 +348,36 @@ def plot(rows: list[dict[str, Any]], title: str, path: Path) -> None:
     scale.set_major_formatter("{x:g}")
     scale.set_minor_locator(ticker.NullLocator())
     axes.set_title(title)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def plot_history(lines: list[dict[str, Any]], path: Path) -> None:
+    """Draw the ratio of each row by commit, one panel a benchmark, and their geometric mean."""
+    from matplotlib import pyplot, ticker
+
+    pyplot.rcParams.update({"svg.hashsalt": "benchmarks", "svg.fonttype": "none"})
+    names = [name for name in SCRIPTS if any(line["ratios"].get(name) for line in lines)]
+    figure, grid = pyplot.subplots(-(-len(names) // 3), 3, figsize=(9, 1.9 * -(-len(names) // 3)))
+    for axes in grid.flat[len(names) :]:
+        axes.set_visible(False)
+    commits = [f"{line['commit'].removesuffix('-dirty')[:7]}" for line in lines]
+    for name, axes in zip(names, grid.flat, strict=False):
+        of_commit = [line["ratios"].get(name, {}) for line in lines]
+        for row in dict.fromkeys(row for each in of_commit for row in each):
+            ratios = [each.get(row, math.nan) or math.nan for each in of_commit]
+            axes.plot(commits, ratios, color="tab:blue", alpha=0.2, linewidth=0.8)
+        logs = [[math.log(ratio) for ratio in each.values() if ratio > 0] for each in of_commit]
+        mean = [math.exp(sum(each) / len(each)) if each else math.nan for each in logs]
+        axes.plot(commits, mean, ".-", color="black")
+        axes.axhline(1.0, color="gray", linewidth=1)
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
+        axes.tick_params(axis="x", rotation=60, labelsize=6)
+        axes.tick_params(axis="y", labelsize=7)
+        axes.set_title(SCRIPTS[name].title, fontsize=8)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)

@@ -130,3 +130,18 @@ def test_results_are_written_with_one_row_a_line(module):
         '   {"name": "a"},',
         '   {"name": "b"}',
     ]
+
+
+def test_a_commit_has_one_line_in_the_history_with_the_ratios_of_its_rows(
+    module, tmp_path, monkeypatch
+):
+    report = module("report")
+    monkeypatch.setattr(report, "HISTORY", tmp_path / "history.jsonl")
+    for commit, ratio in (("a", 1.0), ("b", 2.0), ("b", 0.5)):
+        rows = [{"name": "f", "ratio": ratio}]
+        found = {"run": rows, "peers": rows}
+        report.remember({"commit": commit, "versions": {"jax": "0"}, "benchmarks": found})
+    assert report.history() == [
+        {"commit": "a", "jax": "0", "ratios": {"run": {"f": 1.0}, "peers": {}}},
+        {"commit": "b", "jax": "0", "ratios": {"run": {"f": 0.5}, "peers": {}}},
+    ]
