@@ -23,16 +23,16 @@ PIP_ARGS ?=
 DEMO := examples/norm.py:energy
 EXAMPLE := examples/rules.py:train_step
 
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/.installed
 # The console scripts of the environment come first for lit and for the tests that start them.
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo demo-all test test-all pytest lit quick rule layers test-oldest matrix
 .PHONY: lint types
-.PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
+.PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve docs-publish notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
-.PHONY: as-jax interpreters browser
+.PHONY: as-jax interpreters browser release-check
 
 help:
 	@echo "make demo   a rule in its module, the derivative by it, the result beside plain JAX's"
@@ -49,11 +49,12 @@ help:
 	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, Quax, jet on a saved file"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
 	@echo "make browser   the page of pullback view in Chromium"
-	@echo "make next-jax JAX=VERSION   what decides with a JAX that nobody has tried; see docs/next_jax.md"
+	@echo "make next-jax [JAX=VERSION]   what decides with a JAX that nobody has tried; see docs/next_jax.md"
 	@echo "make libraries   programs of other libraries, in memory and as files"
 	@echo "make tpu    compile for a TPU that is not here"
 	@echo "make gpu    on an NVIDIA GPU that is here: derivatives next to JAX's"
 	@echo "make matrix all that JAX differentiates, with each JAX that pullback supports"
+	@echo "make release-check   build both distributions and try them in fresh environments"
 	@echo "make test-oldest   all tests with the oldest of these"
 	@echo "make lint | types | setup | clean"
 
@@ -166,6 +167,10 @@ notebooks: docs
 docs-serve: $(DOCS)
 	$(MKDOCS) serve --strict
 
+# The site of one version beside the others, on the branch gh-pages; that of a tag is the latest.
+docs-publish: $(DOCS)
+	$(RUN) $(BIN)/mike deploy $(MIKE_ARGS) --update-aliases $(VERSION) $(if $(filter v%,$(VERSION)),latest)
+
 # Saved files: across Pythons and JAX versions, across engines, and damaged in many ways.
 # CONTRIBUTING.md says what each shows. OLDEST, IREE and TPU are environments, made when missing.
 IREE ?= .venv-iree
@@ -225,6 +230,23 @@ runtime-alone: setup
 	  lammps-jax-pjrt-cpu fastatomstruct-xla-cpu
 	$(RUN) $(BIN)/python -m tests.files.runtime_alone $(abspath $(ALONE))/bin/python \
 	  $(abspath $(ALONE))/lib/python3*/site-packages/*/*pjrt*.so
+
+# Both distributions, built and tried away from the checkout, with each Python that is here.
+RELEASE := $(VENV)/.release
+$(RELEASE): $(STAMP)
+	$(call install,release)
+	@touch $@
+
+AUTOMATION := $(BIN)/check-jsonschema --builtin-schema
+release-check: $(RELEASE)
+	$(AUTOMATION) vendor.github-workflows .github/workflows/*.yml
+	$(AUTOMATION) custom.github-workflows-require-timeout .github/workflows/*.yml
+	$(AUTOMATION) vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(AUTOMATION) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(AUTOMATION) vendor.dependabot .github/dependabot.yml
+	$(AUTOMATION) vendor.citation-file-format CITATION.cff
+	$(RUN) $(BIN)/python -m tests.release dist \
+	  $(foreach minor,11 12 13 14,$(call first_usable,$(minor)))
 
 fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/files/test_damage.py \
@@ -294,10 +316,9 @@ JAX ?=
 PARTS ?= tests/project/test_reads.py tests/project/test_signatures.py tests/frontend/test_native.py tests/rules \
 	tests/conformance tests/frontend tests/api tests
 next-jax:
-	@test -n "$(JAX)" || { echo "set JAX to a version of it, or the path of a wheel" >&2; exit 1; }
 	$(MAKE) setup VENV=$(NEXT)
 	$(NEXT)/bin/python -m pip install --quiet $(PIP_ARGS) --upgrade --upgrade-strategy=eager \
-	  $(if $(wildcard $(JAX)),$(JAX),jax==$(JAX)) jaxlib
+	  $(or $(wildcard $(JAX)),jax$(addprefix ==,$(JAX))) jaxlib
 	@failed=0; for part in $(PARTS); do echo "== $$part"; \
 	  PATH="$(abspath $(NEXT))/bin:$$PATH" JAX_PLATFORMS=cpu PULLBACK_UNTRIED_JAX=1 \
 	  python -m pytest -q -n $(JOBS) -W "ignore:pullback works with jax" $$part || failed=1; \

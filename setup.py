@@ -1,20 +1,22 @@
-"""Depend on the runtime beside this file, which is a distribution of its own.
+"""Take the version of the runtime beside this file, and depend on the runtime.
 
-So `pip install .` installs both, without an index, and neither has files of the other. In an sdist
-or a release, which have no such folder, the dependency is the runtime's name and version.
+In a checkout the dependency is that folder: `pip install .` installs both distributions, without an
+index. In an sdist, which PKG-INFO marks, and so in the wheel of a release, it is the runtime's name
+and version: a wheel has no path of the machine that built it.
 """
 
+import re
 import tomllib
 from pathlib import Path
 
 from setuptools import setup
 
 ROOT = Path(__file__).parent.resolve()
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME = ROOT / "runtime"
-VERSION = PROJECT["project"]["version"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+VERSION = re.search('"(.+)"$', (RUNTIME / "pullback_runtime/_version.py").read_text().strip())[1]
 
-beside = (RUNTIME / "pyproject.toml").is_file()
-runtime = f" @ {RUNTIME.as_uri()}" if beside else f"=={VERSION}"
+is_release = (ROOT / "PKG-INFO").is_file()
+runtime = f"=={VERSION}" if is_release else f" @ {RUNTIME.as_uri()}"
 others = PROJECT["tool"]["pullback"]["dependencies"]
-setup(install_requires=[f"pullback-runtime{runtime}", *others])
+setup(version=VERSION, install_requires=[f"pullback-runtime{runtime}", *others])
