@@ -123,7 +123,6 @@ def test_both_have_one_version(wheels):
     assert versions == {pullback_runtime.__version__}
     projects = (ROOT / "pyproject.toml", ROOT / "runtime" / "pyproject.toml")
     parsed = [tomllib.loads(path.read_text()) for path in projects]
-    assert parsed[0]["project"]["version"] == pullback_runtime.__version__
     assert len({each["project"]["requires-python"] for each in parsed}) == 1
     whole, runtime = parsed
     extra = runtime["project"]["optional-dependencies"]["jax"]
