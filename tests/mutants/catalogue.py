@@ -1428,19 +1428,19 @@ KERNELS = (
 NANS = (
     Mutant(
         "nans.links:links",
-        "operands[0] if i == 1 else ~operands[0]",
-        "operands[0]",
-        ("tests/nans/test_find_nan.py",),
-    ),
-    Mutant(
-        "nans.links:_reduced.along",
-        "np.broadcast_to(np.expand_dims(ends, dimensions), inner)",
-        "np.full(inner, ends.max())",
+        "ELEMENTWISE - MOVES",
+        "ELEMENTWISE",
         ("tests/nans/test_find_nan.py",),
     ),
     Mutant(
         "nans.links:_tried",
-        "(bad(runner.alone(op, operands)[result]) & ~explained).any()",
+        "found.any() and elements.size > 1 and runs < MOST_RUNS",
+        "False",
+        ("tests/nans/test_find_nan.py",),
+    ),
+    Mutant(
+        "nans.links:_tried",
+        "(bad(run(op, operands)[result]) & wanted & ~explained).any()",
         "False",
         ("tests/nans/test_find_nan.py",),
     ),
@@ -1452,13 +1452,13 @@ NANS = (
     ),
     Mutant(
         "nans.walk:Walk._plain",
-        "link.forward(self._bad(operands[link.operand]))",
-        "self._bad(operands[link.operand]).any()",
+        "[~wanted, *(x.covers for x in computed)]",
+        "[~wanted, *(np.full_like(wanted, x.covers.any()) for x in computed)]",
         ("tests/nans/test_find_nan.py",),
     ),
     Mutant(
-        "nans.search:_earliest",
-        "[x and _only(x, end) for x in wanted]",
+        "nans.search:search",
+        "[x and _only(x, every.ends[every.ends > 0][0]) for x in wanted]",
         "wanted",
         ("tests/nans/test_find_nan.py",),
     ),

@@ -100,15 +100,14 @@ def _registered(op: OpInJax) -> Flat | None:
     return with_rule_of_module(op, str(name), run, said)
 
 
-def with_rule_of_module(op: OpInJax, name: str, run: Callable[..., Any], said: str = "") -> Flat:
+def with_rule_of_module(op: OpInJax, name: str, run: Flat, said: str = "") -> Flat:
     """Return a function that computes an op, with the derivative that the module has of it.
 
     That is an error if it has none: JAX may give zero. `said` describes a rule, if there is one.
     """
 
     def function(*args: Array) -> list[Array]:
-        found = run(*args)
-        return found if isinstance(found, list) else [found]
+        return run(*args)
 
     def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Any, Any]:
         return jax.jvp(op.functions.one_call(op.operation), primals, tangents)

@@ -134,30 +134,38 @@ class Evaluation:
             values.update(zip(results, self._op(operation, operands, values), strict=True))
         return values
 
-    def _op(self, operation: Any, operands: list[Array], values: Values) -> list[Array]:
+    def function_of(self, operation: Any, values: Values | None = None) -> tuple[OpInJax, Flat]:
+        """Return an op, and the function of its operands that JAX has in the place of it.
+
+        Args:
+          values: of the module around the op, if it uses any.
+        """
         lowering = table.OPS.get(operation.name)
         if lowering is None:
             raise refusal(operation)
         _check_shapes(operation)
-        op = OpInJax(operation, self, self._regions(operation, values), table._Read(operation))
+        regions = self._regions(operation, ChainMap() if values is None else values)
+        op = OpInJax(operation, self, regions, table._Read(operation))
 
-        def evaluated(*operands: Array) -> Any:
+        def evaluated(*operands: Array) -> list[Array]:
             found = lowering(op, *operands)
             op.check_attributes()
-            return found
+            return found if isinstance(found, list) else [found]  # a tuple is one value
 
-        run = evaluated
+        return op, evaluated
+
+    def _op(self, operation: Any, operands: list[Array], values: Values) -> list[Array]:
+        op, run = self.function_of(operation, values)
         if is_foreign(operation) or lacks_rule(operation):
-            run = with_rule_of_module(op, operation.name, evaluated)
+            run = with_rule_of_module(op, operation.name, run)
         try:
-            found = at(operation.location, lambda: run(*operands))
+            results = at(operation.location, lambda: run(*operands))
         except PullbackError:
             raise
         except Exception as error:
             if not self.checking:
                 raise
             raise refusal(operation, f"as it is here: {headline(error)}") from error
-        results = found if isinstance(found, list) else [found]  # a tuple is one value
         _check_results(operation, results)
         return results
 

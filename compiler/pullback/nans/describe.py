@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from pullback.ir import locations, ops
@@ -16,6 +15,7 @@ from pullback.ir.symbols import called
 from pullback.nans.links import Array
 from pullback.nans.report import NanOperand, NanPlace, NanReport
 from pullback.nans.walk import Around, Birth, Marks
+from pullback.program.derivation import result_paths
 
 if TYPE_CHECKING:
     from pullback import Program
@@ -25,79 +25,76 @@ Source = Birth | int
 """Where an infinity comes from: an op, or the position of an argument of the program."""
 
 
-class Description:
-    """The words for what is found in a program."""
+def report(
+    program: Program,
+    what: str,
+    found: Source,
+    value: Array,
+    marks: Marks,
+    results: Sequence[Array | None],
+    sources: Sequence[Source | None],
+) -> NanReport:
+    """Return the report on an op that makes a NaN, or on an argument that has one.
 
-    def __init__(self, program: Program, what: str, results: Sequence[Array | None]) -> None:
-        self._program = program
-        self._what = what
-        self._shapes = [() if x is None else x.shape for x in results]
+    Args:
+      what: is looked for.
+      value: the result of the op, or the argument.
+      marks: the elements of it that reach a result.
+      results: of the program.
+      sources: for each operand of the op, where an infinity in it comes from.
+    """
+    first = _first(marks.ends > 0)
+    birth = found if isinstance(found, Birth) else None
+    return NanReport(
+        what,
+        _argument(program, found) if isinstance(found, int) else _place(found),
+        None if birth is None else _rule(program, birth.op),
+        tuple(_operands(program, birth, sources)) if birth else (),
+        value,
+        first,
+        int((marks.ends > 0).sum()),
+        tuple(dict.fromkeys(map(_step, marks.ops()))),
+        _result(program, results, int(marks.ends[first])),
+        None if marks.mixer is None else _step(marks.mixer),
+    )
 
-    def op(self, birth: Birth, sources: Sequence[Source | None]) -> NanReport:
-        """Return the report on an op that makes a NaN."""
-        operands = tuple(self._operands(birth, sources))
-        return self._report(_place(birth), self._rule(birth.op), operands, birth.value, birth.marks)
 
-    def argument(self, position: int, value: Array, marks: Marks) -> NanReport:
-        """Return the report on an argument that has a NaN already."""
-        return self._report(self._argument(position), None, (), value, marks)
-
-    def _report(
-        self,
-        origin: NanPlace | str,
-        rule: str | None,
-        operands: tuple[NanOperand, ...],
-        value: Array,
-        marks: Marks,
-    ) -> NanReport:
-        return NanReport(
-            self._what,
-            origin,
-            rule,
-            operands,
-            value,
-            _first(marks.mask),
-            int(marks.mask.sum()),
-            _steps(marks),
-            self._result(marks),
-            None if marks.mixer is None else _step(marks.mixer),
-        )
-
-    def _operands(self, birth: Birth, sources: Sequence[Source | None]) -> Iterator[NanOperand]:
-        for x, cause, source in zip(birth.operands, birth.causes, sources, strict=True):
-            if x is not None:
-                yield NanOperand(
-                    x, _telling(x, cause), None if source is None else self._source(source)
-                )
-
-    def _source(self, source: Source) -> str:
+def _operands(
+    program: Program, birth: Birth, sources: Sequence[Source | None]
+) -> Iterator[NanOperand]:
+    for x, cause, source in zip(birth.operands, birth.causes, sources, strict=True):
+        said = None
         if isinstance(source, Birth):
             place = _place(source)
-            return ", in ".join([str(place), *reversed(place.around)])
-        return self._argument(source)
+            said = ", in ".join([str(place), *reversed(place.around)])
+        elif source is not None:
+            said = _argument(program, source)
+        if x is not None:
+            yield NanOperand(x, _telling(x, cause), said)
 
-    def _rule(self, op: Any) -> str | None:
-        frame = locations.innermost_frame(op.location)
-        return frame and self._program.rules.rule_at(*frame[:2])
 
-    def _argument(self, position: int) -> str:
-        hidden = len(self._program.constants)
-        if position < hidden:
-            return f"array {position} that the function closes over"
-        return f"the argument `{self._program.arg_paths[position - hidden]}`"
+def _rule(program: Program, op: Any) -> str | None:
+    frame = locations.innermost_frame(op.location)
+    return frame and program.rules.rule_at(*frame[:2])
 
-    def _result(self, marks: Marks) -> str:
-        """Return the name of the result that the first element reaches, and the index in it."""
-        total = sum(map(math.prod, self._shapes))
-        number = total - int(marks.ends[_first(marks.mask)])
-        position = 0
-        while number >= (size := math.prod(self._shapes[position])):
-            number, position = number - size, position + 1
-        tree = jax.tree.unflatten(self._program.out_tree, range(len(self._shapes)))
-        path, _ = jax.tree_util.tree_leaves_with_path(tree)[position]
-        name = f"the result{jax.tree_util.keystr(path)}"
-        element = [int(i) for i in np.unravel_index(number, self._shapes[position])]
-        return f"{name} at {element}" if element else name
+
+def _argument(program: Program, position: int) -> str:
+    hidden = len(program.constants)
+    if position < hidden:
+        return f"array {position} that the function closes over"
+    return f"the argument `{program.arg_paths[position - hidden]}`"
+
+
+def _result(program: Program, results: Sequence[Array | None], end: int) -> str:
+    """Return the name of a result and an index in it, given the number of the element."""
+    shapes = [() if x is None else x.shape for x in results]
+    number = sum(map(math.prod, shapes)) - end
+    position = 0
+    while number >= (size := math.prod(shapes[position])):
+        number, position = number - size, position + 1
+    name = f"the {result_paths(program)[position]}"
+    element = [int(i) for i in np.unravel_index(number, shapes[position])]
+    return f"{name} at {element}" if element else name
 
 
 def _place(birth: Birth) -> NanPlace:
@@ -120,8 +117,8 @@ def _with_own_line(op: Any) -> Any:
 
 
 def _near(birth: Birth) -> str | None:
-    calls = (locations.user_line_of(each.op) for each in reversed(birth.around))
-    return next(filter(None, [*calls, *_lines(birth.marks)]), None)
+    near = [*(each.op for each in reversed(birth.around)), *birth.marks.ops()]
+    return next(filter(None, map(locations.user_line_of, near)), None)
 
 
 _WRAPPERS = re.compile(r"(closed_call|program|item|None)([._]|$)")
@@ -145,18 +142,9 @@ def _around(each: Around) -> str | None:
     return f"iteration {each.number}{index} of the {what}{at}"
 
 
-def _steps(marks: Marks) -> tuple[str, ...]:
-    """Return the ops on the way to a result, without repetitions."""
-    return tuple(dict.fromkeys(map(_step, marks.trail or ())))
-
-
 def _step(op: Any) -> str:
     line = locations.user_line_of(op)
     return f"{op.name} at {line}" if line else str(op.name)
-
-
-def _lines(marks: Marks) -> Iterator[str | None]:
-    return (locations.user_line_of(op) for op in marks.trail or ())
 
 
 def _telling(x: Array, cause: Any) -> tuple[int, ...] | None:

@@ -13,13 +13,13 @@ import numpy as np
 import pullback_runtime
 from pullback import _jax
 from pullback._jax import ir
+from pullback.as_jax.evaluate import Evaluation
 from pullback.autodiff.checks import is_unknown
 from pullback.ir import build, ops
 from pullback.ir.build import Value
 from pullback.ir.modules import clone, take_entry
-from pullback.ir.regions import SHARDINGS, captured_by, operations, terminator
+from pullback.ir.regions import captured_by, operations, terminator
 from pullback.ir.symbols import functions
-from pullback.passes.manager import run_pipeline
 from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._erasure import erase
 from pullback_runtime._jax import operations_where
@@ -69,12 +69,13 @@ class Probes:
     """The blocks of a program's module, and what they compute from given inputs."""
 
     def __init__(self, program: Program) -> None:
-        self.module = _runnable(program.module)
+        program = _runnable(program)
+        self.module = program.module
         self._environment = program._environment
+        self._evaluation = Evaluation(program)
         self.blocks = functools.cache(self._block)
         self._executable = functools.cache(self._compiled)
-        self._mover = functools.cache(_mover)
-        self._copy = functools.cache(_copy)
+        self._single = functools.cache(self._function_of)
 
     def _block(self, place: Place) -> Block:
         block = place.block_of(functions(self.module)[place.function])
@@ -97,16 +98,19 @@ class Probes:
         found.update(zip(_results(block.ops), self._run(place, inputs, True), strict=True))
         return {v: np.asarray(x) for v, x in found.items() if x is not None}
 
-    def move(self, op: Any, operands: Sequence[Any], floats: Sequence[int]) -> Array:
-        """Run an op that only moves elements on integers in the place of its floats."""
-        with jax.enable_x64(True):
-            (moved,) = self._mover(op, tuple(floats))(*operands)
-        return np.asarray(moved)
-
     def alone(self, op: Any, operands: Sequence[Any]) -> list[Array]:
-        """Run an op that uses nothing but its operands on other values; return its results."""
+        """Run an op that uses nothing but its operands, by JAX; return its results.
+
+        If it only moves elements, they may be of another type.
+
+        Raises:
+          NoJaxCounterpartError: JAX has no primitive for it.
+        """
         with jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):
-            return [np.asarray(x) for x in self._copy(op)(*operands)]
+            return [np.asarray(x) for x in self._single(op)(*operands)]
+
+    def _function_of(self, op: Any) -> Callable[..., Any]:
+        return jax.jit(self._evaluation.function_of(op)[1])
 
     def _returned(self, place: Place) -> list[Value]:
         return list(terminator(self.blocks(place).block).operands)
@@ -128,16 +132,11 @@ class Probes:
         )
 
 
-def _runnable(module: ir.Module) -> ir.Module:
-    """Return a copy without maps that are known by their transpose only, whose functions give NaN.
-
-    Without any, it is the module itself.
-    """
-    if not any(map(is_unknown, ops.walk_calls(module))):
-        return module
-    copy = clone(module)
-    run_pipeline(copy, "lower-custom-derivatives")
-    return copy
+def _runnable(program: Program) -> Program:
+    """Lower calls where maps are known by their transpose only, whose functions give NaN."""
+    if not any(map(is_unknown, ops.walk_calls(program.module))):
+        return program
+    return program.run_passes("lower-custom-derivatives")
 
 
 def _is_array(v: Value) -> bool:
@@ -177,42 +176,3 @@ def _replace_inside(block: Any, old: Value, new: Value) -> None:
             for i, v in enumerate(user.operands):
                 if v == old:
                     user.operands[i] = new
-
-
-def _copy(op: Any) -> Callable[..., Any]:
-    """Compile an op as it is."""
-    kinds = [v.type for v in op.operands], [v.type for v in op.results]
-
-    def make(operands: Sequence[Value]) -> Any:
-        return build.clone(op, operands)
-
-    return _compiled_alone(op, *kinds, make)
-
-
-def _mover(op: Any, floats: Sequence[int]) -> Callable[..., Any]:
-    """Compile an op without regions for integers in the place of its floats."""
-    number = ir.IntegerType.get_signless(32, op.context)
-    kinds = [v.type for v in op.operands]
-    for i in floats:
-        kinds[i] = build.with_element(kinds[i], number)
-    out = [build.with_element(op.results[0].type, number)]
-    attributes = {k: v for k, v in op.attributes.items() if k not in SHARDINGS}
-    return _compiled_alone(
-        op, kinds, out, lambda operands: build.emit(op.name, out, operands, attributes)
-    )
-
-
-def _compiled_alone(
-    op: Any, kinds: Sequence[Any], outs: Sequence[Any], make: Callable[[Sequence[Value]], Any]
-) -> Callable[..., Any]:
-    """Compile a function of these types that returns the results of what `make` emits."""
-    with ir.Location.unknown(op.context) as location:
-        module = ir.Module.create()
-        with ir.InsertionPoint(module.body):
-            function = _jax.func.FuncOp("main", ir.FunctionType.get(list(kinds), list(outs)))
-        place = ir.InsertionPoint(function.add_entry_block())
-        with build.inserting(place, location):
-            made = make(list(function.arguments))
-            build.emit(RETURN, (), list(made.results))
-    with jax.enable_x64(True):
-        return pullback_runtime.compile(module)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.errors import PullbackError
-from pullback.nans.describe import Description, Source
+from pullback.nans.describe import Source, report
 from pullback.nans.links import Bad, holds_floats
 from pullback.nans.probes import Place, Probes
 from pullback.nans.report import NanReport
-from pullback.nans.walk import Birth, Marks, Trail, Walk
+from pullback.nans.walk import Birth, Marks, Walk
 from pullback.program.memo import once
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 def search(program: Program, operands: Sequence[Any], infs: bool) -> NanReport | None:
     """Return a report on the first NaN that reaches a result; None if no result has one.
+
+    The first walk finds it. Ways from several elements join, so another walk, from one element that
+    it reaches, finds its way.
 
     Args:
       operands: the arguments of `@main`.
@@ -34,13 +37,17 @@ def search(program: Program, operands: Sequence[Any], infs: bool) -> NanReport |
     wanted = _ends(bad, results)
     if not any(wanted):
         return None
-    found = _earliest(probes, bad, inputs, wanted)
-    describe = Description(program, "inf or NaN" if infs else "NaN", results)
+    first, every = _walk(probes, bad, inputs, wanted)
+    alone = [x and _only(x, every.ends[every.ends > 0][0]) for x in wanted]
+    found, marks = _walk(probes, bad, inputs, alone)
+    if found == first if isinstance(found, int) else found.is_at(first):
+        marks = replace(marks, ends=every.ends)
+    sources: list[Source | None] = []
     if isinstance(found, Birth):
-        causes = [_source(probes, inputs, found, i) for i in range(len(found.operands))]
-        return describe.op(found, causes)
-    position, marks = found
-    return describe.argument(position, inputs[position], marks)
+        sources = [_source(probes, bad, inputs, alone, found, i) for i in range(len(found.causes))]
+    value = found.value if isinstance(found, Birth) else inputs[found]
+    what = "inf or NaN" if infs else "NaN"
+    return report(program, what, found, value, marks, results, sources)
 
 
 @once
@@ -71,21 +78,6 @@ def _ends(bad: Bad, results: Sequence[Any]) -> list[Marks | None]:
     return found
 
 
-def _earliest(
-    probes: Probes, bad: Bad, inputs: Sequence[Any], wanted: Sequence[Marks | None]
-) -> Birth | tuple[int, Marks]:
-    """Return the first op that makes what is wanted, or an argument that has it, by its position.
-
-    The first walk finds it. Ways from several elements join, so another walk, from one element that
-    it reaches, finds its way.
-    """
-    first, marks = _walk(probes, bad, inputs, wanted)
-    end = marks.ends.ravel()[np.flatnonzero(marks.ends)[0]]
-    alone = [x and _only(x, end) for x in wanted]
-    marks = replace(_walk(probes, bad, inputs, alone)[1], ends=marks.ends)
-    return replace(first, marks=marks) if isinstance(first, Birth) else (first, marks)
-
-
 def _only(marks: Marks, end: int) -> Marks | None:
     ends = np.where(marks.ends == end, end, 0)
     return Marks(ends) if ends.any() else None
@@ -93,31 +85,36 @@ def _only(marks: Marks, end: int) -> Marks | None:
 
 def _walk(
     probes: Probes, bad: Bad, inputs: Sequence[Any], wanted: Sequence[Marks | None]
-) -> tuple[Birth | int, Marks]:
+) -> tuple[Source, Marks]:
+    """Return the first op that makes what is wanted, or an argument that has it, by its position.
+
+    And the elements of it that reach what is wanted.
+    """
     walk = Walk(probes, bad)
     for position, marks in enumerate(walk.run(inputs, wanted)):
         if marks is not None:
             return position, marks
     if walk.birth is None:
-        raise _not_again()
+        raise PullbackError(
+            "a result has a NaN, and no op makes one where the program runs block by block: XLA "
+            "rounds otherwise there",
+            do="run the program in another precision, or in parts",
+        )
     return walk.birth, walk.birth.marks
 
 
-def _source(probes: Probes, inputs: Sequence[Any], birth: Birth, operand: int) -> Source | None:
+def _source(
+    probes: Probes,
+    bad: Bad,
+    inputs: Sequence[Any],
+    wanted: Sequence[Marks | None],
+    birth: Birth,
+    operand: int,
+) -> Source | None:
     """Return where the infinity in an operand comes from; None if it has none."""
     x, cause = birth.operands[operand], birth.causes[operand]
-    if x is None or cause is None or not (infinite := np.isinf(x) & cause).any():
+    if x is None or cause is None or not (np.isinf(x) & cause).any():
         return None
-    seeds: list[Marks | None] = [None] * len(birth.operands)
-    seeds[operand] = Marks(infinite, Trail(birth.op, birth.marks.trail))
-    walk = Walk(probes, np.isinf, seeds)
-    reached = walk.run(inputs, (), birth.steps)
+    walk = Walk(probes, bad, (birth, operand))
+    reached = walk.run(inputs, wanted)
     return next((i for i, marks in enumerate(reached) if marks is not None), walk.birth)
-
-
-def _not_again() -> PullbackError:
-    return PullbackError(
-        "a result has a NaN, and no op makes one where the program runs block by block: XLA rounds "
-        "otherwise there",
-        do="run the program in another precision, or in parts",
-    )

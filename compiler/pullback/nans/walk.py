@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,21 +19,7 @@ from pullback.nans.probes import Place, Probes
 WHILE = "stablehlo.while"
 SLICES = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}
 """Ops that slice arrays, and the position of the first index among their operands."""
-COND, BODY = 0, 1
-
-
-@dataclass(frozen=True)
-class Trail:
-    """The ops that a NaN passed on its way: from one op to the end."""
-
-    op: Any
-    after: Trail | None
-
-    def __iter__(self) -> Iterator[Any]:
-        trail: Trail | None = self
-        while trail is not None:
-            yield trail.op
-            trail = trail.after
+State = Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -43,26 +29,20 @@ class Marks:
     Attributes:
       ends: for each element, the number of one that it reaches in the program's results, which are
         numbered from 1; 0 if it reaches none.
-      trail: the ops that follow on the way; None at the end of it.
+      trail: the ops that follow on the way: the next one, and the trail after it.
       mixer: an op on the way of which is not known which of its elements depend on which.
     """
 
     ends: Ends
-    trail: Trail | None = None
+    trail: tuple[Any, Any] | None = None
     mixer: Any = None
 
-    @property
-    def mask(self) -> Mask:
-        """The elements that reach a result."""
-        return np.asarray(self.ends > 0)
-
-
-@dataclass(frozen=True)
-class Descent:
-    """An op on the way into a program: a call, a branch or, by number, an iteration of a loop."""
-
-    index: int
-    turn: int = 0
+    def ops(self) -> Iterator[Any]:
+        """Yield the ops on the way."""
+        trail = self.trail
+        while trail is not None:
+            op, trail = trail
+            yield op
 
 
 @dataclass(frozen=True)
@@ -80,291 +60,256 @@ class Around:
 
 
 @dataclass(frozen=True)
-class Site:
-    """A block as it runs once: its place, the steps to it, and what it is in."""
-
-    place: Place
-    steps: tuple[Descent, ...] = ()
-    around: tuple[Around, ...] = ()
-
-    def inside(self, place: Place, index: int, op: Any, number: int = 0) -> Site:
-        """Return the site of a body of the op at this index."""
-        return Site(
-            place, (*self.steps, Descent(index, number)), (*self.around, Around(op, number))
-        )
-
-
-@dataclass(frozen=True)
 class Birth:
     """An op that makes what is looked for, of operands without it.
 
     Attributes:
-      steps: the way to the op; the last step is the op.
+      at: the position of the op: its block, what that is in, and its index there.
       operands: what it computes with; None in the place of what is not an array.
       causes: for each operand, the elements that these depend on.
       marks: the elements of its result that it makes, and how they reach one of the program.
     """
 
     op: Any
-    steps: tuple[Descent, ...]
-    around: tuple[Around, ...]
+    at: tuple[Place, tuple[Around, ...], int]
     value: Array
     operands: tuple[Array | None, ...]
     causes: tuple[Mask | None, ...]
     marks: Marks
 
+    @property
+    def around(self) -> tuple[Around, ...]:
+        """What the op is in, the outermost first."""
+        return self.at[1]
+
+    def is_at(self, other: Any) -> bool:
+        """Return True if something is found at the same op as well."""
+        return isinstance(other, Birth) and self.at == other.at
+
+
+@dataclass
+class _Visit:
+    """A block as it runs once: what it is in, its values, and which elements reach a result."""
+
+    place: Place
+    around: tuple[Around, ...]
+    values: Mapping[Value, Array]
+    marks: dict[Value, Marks] = field(default_factory=dict)
+
+    def all(self, values: Sequence[Value]) -> list[Any]:
+        """Return arrays for some of the values; None for what is not an array."""
+        return [self.values.get(v) for v in values]
+
 
 class Walk:
-    """A walk backwards through a program; `birth` is the earliest op found that makes a `bad`."""
+    """A walk backwards through a program.
 
-    def __init__(self, probes: Probes, bad: Bad, seeds: Sequence[Marks | None] = ()) -> None:
+    Attributes:
+      birth: the earliest op found that makes a `bad`.
+    """
+
+    def __init__(self, probes: Probes, bad: Bad, source: tuple[Birth, int] | None = None) -> None:
+        """Begin a walk.
+
+        Args:
+          source: an op, and the position of an operand: the walk goes on from that op as a walk
+            from the infinities of this operand to the op that made them.
+        """
         self.birth: Birth | None = None
         self._probes = probes
         self._bad = bad
-        self._seeds = seeds
+        self._source = source
+        self._visits: list[_Visit] = []
 
-    def run(
-        self, inputs: Sequence[Any], wanted: Sequence[Marks | None], start: tuple[Descent, ...] = ()
-    ) -> list[Marks | None]:
-        """Walk from these elements of the results; return those of the arguments that they reach.
-
-        Args:
-          start: where to begin instead, with the `seeds`, elements of the operands of an op.
-        """
-        return self._block(Site(Place("main")), inputs, wanted, start)
-
-    def _marked(self, x: Array | None) -> Mask | None:
-        return self._bad(x) if x is not None and holds_floats(x) else None
+    def run(self, inputs: Sequence[Any], wanted: Sequence[Marks | None]) -> list[Marks | None]:
+        """Walk from these elements of the results; return which of the arguments they reach."""
+        return self._block(Place("main"), (), inputs, wanted)
 
     def _block(
         self,
-        site: Site,
+        place: Place,
+        around: tuple[Around, ...],
         inputs: Sequence[Any],
         wanted: Sequence[Marks | None],
-        start: tuple[Descent, ...],
     ) -> list[Marks | None]:
         """Walk through a block; return which elements of its inputs are reached."""
-        block = self._probes.blocks(site.place)
-        if not start and not any(wanted):
+        block = self._probes.blocks(place)
+        if not any(wanted):
             return [None] * len(block.inputs)
-        values, ops = self._probes.values(site.place, inputs), block.ops
-        at = _Visit(_indexed(site, ops, values), values, {}, self._marked)
-        for v, marks in zip(ops[-1].operands, wanted, strict=True) if wanted else ():
-            at.mark(v, marks)
-        last = start[0].index if start else len(ops) - 2
-        for index in range(last, -1, -1):
-            self._op(at, index, ops[index], start if index == last else ())
+        values = self._probes.values(place, inputs)
+        at = _Visit(place, _indexed(around, block.ops, values), values)
+        self._visits.append(at)
+        self._mark_all(at, block.ops[-1].operands, wanted)
+        for index in range(len(block.ops) - 2, -1, -1):
+            op = block.ops[index]
+            given = [at.marks.pop(v, None) for v in op.results]
+            if not any(given):
+                continue
+            if (element := _of_tuple(op)) is not None:
+                self._mark(at, element, given[0])
+            elif not self._control(at, index, op, given):
+                self._plain(at, index, op, given)
+        self._visits.pop()
         return [at.marks.get(v) for v in block.inputs]
 
-    def _op(self, at: _Visit, index: int, op: Any, start: tuple[Descent, ...]) -> None:
-        given = [at.marks.pop(v, None) for v in op.results]
-        if start[1:]:
-            self._control(at, index, op, given, start)
-        elif start:
-            at.mark_all(op.operands, self._seeds)
-        elif any(given):
-            if (element := _of_tuple(op)) is not None:
-                at.mark(element, given[0])
-            elif not self._control(at, index, op, given, ()):
-                self._plain(at, index, op, given)
+    def _mark(self, at: _Visit, v: Value, marks: Marks | None) -> bool:
+        """Mark elements of a value, of which those that are bad count; return True if any are."""
+        x = at.values.get(v)
+        if marks is None or x is None or not holds_floats(x):
+            return False
+        if not (ends := np.where(self._bad(x), marks.ends, 0)).any():
+            return False
+        known = at.marks.get(v)
+        if known is not None:
+            marks, ends = known, np.where(known.ends, known.ends, ends)
+        at.marks[v] = replace(marks, ends=ends)
+        return True
+
+    def _mark_all(self, at: _Visit, values: Sequence[Value], found: Sequence[Marks | None]) -> bool:
+        """Mark elements of several values; return True if any of them are bad."""
+        marked = [self._mark(at, v, marks) for v, marks in zip(values, found, strict=True)]
+        return any(marked)
 
     # ---------------------------------------------------------------- calls, branches, loops
 
-    def _control(
-        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Descent, ...]
-    ) -> bool:
+    def _control(self, at: _Visit, index: int, op: Any, given: list[Marks | None]) -> bool:
         """Walk through the bodies of an op; return False if it has none that can be looked into."""
-        before = self.birth
+        before = self.birth, self._bad
         name = called(op)
         if name is None and op.name not in (*BRANCHES, WHILE):
             return False
         if any(x is None for x in at.all([*op.operands, *captures(op)])):  # a token, for effects
             return False
         if name is not None:
-            found = self._call(at, index, op, Place(name), given, start)
+            found = self._body(at, Place(name), Around(op), op.operands, given)
         elif op.name == WHILE:
-            found = self._loop(at, index, op, given, start)
+            found = self._loop(at, index, op, given)
         else:
-            found = self._branch(at, index, op, given, start)
+            number = _branch_taken(op, at.values[op.operands[0]])
+            place = at.place.inside(index, number)
+            captured = self._probes.blocks(place).captured
+            found = self._body(at, place, Around(op, number), captured, given)
         # Where a body runs alone, its numbers may be rounded otherwise.
-        return found or self.birth is not before or bool(start)
+        return found or self.birth is not before[0] or self._bad is not before[1]
 
-    def _call(
+    def _body(
         self,
         at: _Visit,
-        index: int,
-        op: Any,
         place: Place,
+        inside: Around,
+        values: Sequence[Value],
         given: list[Marks | None],
-        start: tuple[Descent, ...],
     ) -> bool:
-        site = at.site.inside(place, index, op)
-        found = self._block(site, at.all(op.operands), given, start[1:])
-        return at.mark_all(op.operands, found)
+        """Walk through a block that runs once, on these values."""
+        found = self._block(place, (*at.around, inside), at.all(values), given)
+        return self._mark_all(at, values, found)
 
-    def _branch(
-        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Descent, ...]
-    ) -> bool:
-        number = _branch_taken(op, at.values[op.operands[0]])
-        place = at.site.place.inside(index, number)
-        captured = self._probes.blocks(place).captured
-        site = at.site.inside(place, index, op, number)
-        found = self._block(site, at.all(captured), given, start[1:])
-        return at.mark_all(captured, found)
-
-    def _loop(
-        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Descent, ...]
-    ) -> bool:
-        cond, body = (at.site.place.inside(index, region) for region in (COND, BODY))
+    def _loop(self, at: _Visit, index: int, op: Any, given: list[Marks | None]) -> bool:
+        cond, body = (at.place.inside(index, region) for region in (0, 1))
         outside = self._probes.blocks(body).captured
         captured = at.all(outside)
-        turns = Turns(
-            lambda state: bool(self._outputs(cond, at, state)[0]),
-            lambda state: self._outputs(body, at, state),
-            at.all(op.operands),
-        )
-        reached = False
-        count = start[0].turn + 1 if start else turns.count()
-        for turn, state in turns.backwards(count):
-            site = at.site.inside(body, index, op, turn)
-            found = self._block(site, [*state, *captured], given, start[1:])
-            given, start = found[: len(state)], ()
-            reached |= at.mark_all(outside, found[len(state) :])
+
+        def outputs(place: Place, state: State) -> list[Any]:
+            values = at.all(self._probes.blocks(place).captured)
+            return self._probes.outputs(place, [*state, *values])
+
+        first: State = at.all(op.operands)
+        state, count, reached = first, 0, False
+        while outputs(cond, state)[0]:
+            state, count = outputs(body, state), count + 1
+        for number, state in _backwards(lambda state: outputs(body, state), first, count):
+            around = (*at.around, Around(op, number))
+            found = self._block(body, around, [*state, *captured], given)
+            given = found[: len(state)]
+            reached |= self._mark_all(at, outside, found[len(state) :])
             if not any(given):
                 return reached
-        return at.mark_all(op.operands, given) or reached
-
-    def _outputs(self, place: Place, at: _Visit, state: Sequence[Any]) -> list[Any]:
-        captured = at.all(self._probes.blocks(place).captured)
-        return self._probes.outputs(place, [*state, *captured])
+        return self._mark_all(at, op.operands, given) or reached
 
     # ---------------------------------------------------------------- ops without bodies
 
     def _plain(self, at: _Visit, index: int, op: Any, given: Sequence[Marks | None]) -> None:
         """Mark the elements of an op's operands that are to blame; note it if none are."""
         operands = at.all(op.operands)
+        if self._source is not None and (at.place, at.around, index) == self._source[0].at:
+            return self._look_for_infinity(at, *self._source)
         for position, marks in enumerate(given):
             if marks is None:
                 continue
-            found = links(op, operands, position, self._probes, self._bad)
+            bad, wanted = self._bad, marks.ends > 0
+            found = links(op, operands, position, wanted, bad, self._probes.alone)
             computed = [link for link in found if _may_explain(op, link.operand)]
-            born = marks.ends
-            for link in computed:
-                born = np.where(link.forward(self._bad(operands[link.operand])), 0, born)
+            born = np.where(np.any([~wanted, *(x.covers for x in computed)], 0), 0, marks.ends)
             if born.any():
-                self._note(at, index, op, position, replace(marks, ends=born), found)
+                causes: list[Mask | None] = [None] * len(operands)
+                for link in found:
+                    causes[link.operand] = link.causes(operands[link.operand], born)
+                self.birth = Birth(
+                    op,
+                    (at.place, at.around, index),
+                    at.values[op.results[position]],
+                    tuple(operands),
+                    tuple(causes),
+                    replace(marks, ends=born),
+                )
             mixer = marks.mixer or (op if self._mixes(operands, computed) else None)
             for link in computed:
                 rest = link.backward(np.where(born, 0, marks.ends))
-                at.mark(op.operands[link.operand], Marks(rest, Trail(op, marks.trail), mixer))
+                self._mark(at, op.operands[link.operand], Marks(rest, (op, marks.trail), mixer))
+        return None
+
+    def _look_for_infinity(self, at: _Visit, birth: Birth, operand: int) -> None:
+        """Go on from an op as a walk from the infinities of one of its operands alone."""
+        self._source, self._bad, self.birth = None, np.isinf, None
+        for visit in self._visits:
+            visit.marks.clear()
+        ends = np.asarray(birth.causes[operand]).astype(int)
+        trail = birth.op, birth.marks.trail
+        self._mark(at, birth.op.operands[operand], Marks(ends, trail))
 
     def _mixes(self, operands: Sequence[Any], found: Sequence[Link]) -> bool:
         """Return True if several elements may be to blame, and it is not known which are."""
-        if all(link.is_known for link in found):
+        if all(link.is_exact for link in found):
             return False
         return bool(sum(self._bad(operands[link.operand]).sum() for link in found) > 1)
 
-    def _note(
-        self, at: _Visit, index: int, op: Any, position: int, marks: Marks, found: Sequence[Link]
-    ) -> None:
-        causes: list[Mask | None] = [None] * len(op.operands)
-        for link in found:
-            every = np.ones(build.shape(op.operands[link.operand]), bool)
-            causes[link.operand] = every if link.is_tried else link.backward(marks.ends) > 0
-        self.birth = Birth(
-            op,
-            (*at.site.steps, Descent(index)),
-            at.site.around,
-            at.values[op.results[position]],
-            tuple(at.all(op.operands)),
-            tuple(causes),
-            marks,
-        )
+
+def _backwards(
+    step: Callable[[State], State], first: State, count: int
+) -> Iterator[tuple[int, State]]:
+    """Yield the number of each of the first `count` iterations, last first, and its state.
+
+    It is the state before the iteration. Every so many are kept, the others recomputed.
+    """
+
+    def states(state: State, count: int, stride: int) -> list[State]:
+        kept = []
+        for number in range(count):
+            if number % stride == 0:
+                kept.append(state)
+            if number + 1 < count:
+                state = step(state)
+        return kept
+
+    stride = math.isqrt(count) + 1
+    kept = states(first, count, stride)
+    for start in reversed(range(0, count, stride)):
+        near = states(kept[start // stride], min(stride, count - start), 1)
+        yield from ((start + i, near[i]) for i in reversed(range(len(near))))
 
 
-@dataclass(frozen=True)
-class _Visit:
-    """One run of a block: what its values are, and which of their elements reach a result."""
-
-    site: Site
-    values: Mapping[Value, Array]
-    marks: dict[Value, Marks]
-    bad: Callable[[Array | None], Mask | None]
-
-    def all(self, values: Sequence[Value]) -> list[Any]:
-        """Return arrays for some of the values; None for what is not an array."""
-        return [self.values.get(v) for v in values]
-
-    def mark(self, v: Value, marks: Marks | None) -> bool:
-        """Mark elements of a value, of which those that are bad count; return True if any are."""
-        bad = None if marks is None else self.bad(self.values.get(v))
-        if marks is None or bad is None or not (ends := np.where(bad, marks.ends, 0)).any():
-            return False
-        known = self.marks.get(v)
-        if known is not None:
-            marks, ends = known, np.where(known.ends, known.ends, ends)
-        self.marks[v] = replace(marks, ends=ends)
-        return True
-
-    def mark_all(self, values: Sequence[Value], found: Sequence[Marks | None]) -> bool:
-        """Mark elements of several values; return True if any of them are bad."""
-        marked = [self.mark(v, marks) for v, marks in zip(values, found, strict=True)]
-        return any(marked)
-
-
-class Turns:
-    """The iterations of a loop, last first, of which few states are kept at a time."""
-
-    def __init__(
-        self,
-        goes_on: Callable[[Sequence[Any]], bool],
-        step: Callable[[Sequence[Any]], list[Any]],
-        first: Sequence[Any],
-    ) -> None:
-        self._goes_on, self._step, self._first = goes_on, step, first
-
-    def count(self) -> int:
-        """Return how often the body runs."""
-        state, turns = self._first, 0
-        while self._goes_on(state):
-            state, turns = self._step(state), turns + 1
-        return turns
-
-    def backwards(self, count: int) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Yield the number of each of the first `count` iterations, last first, and its state.
-
-        It is the state before the iteration. Every so many are kept, the others recomputed.
-        """
-        stride = math.isqrt(count) + 1
-        kept = self._states(self._first, count, stride)
-        for start in reversed(range(0, count, stride)):
-            states = self._states(kept[start // stride], min(stride, count - start), 1)
-            for turn in reversed(range(len(states))):
-                yield start + turn, states[turn]
-
-    def _states(self, state: Sequence[Any], count: int, stride: int) -> list[Sequence[Any]]:
-        """Return every `stride`-th of the states before `count` iterations from one on."""
-        states = []
-        for turn in range(count):
-            if turn % stride == 0:
-                states.append(state)
-            if turn + 1 < count:
-                state = self._step(state)
-        return states
-
-
-def _indexed(site: Site, ops: Sequence[Any], values: Mapping[Value, Array]) -> Site:
-    """Return the site of an iteration of a loop with the index at which it slices arrays."""
-    if not site.around or site.around[-1].op.name != WHILE:
-        return site
+def _indexed(
+    around: tuple[Around, ...], ops: Sequence[Any], values: Mapping[Value, Array]
+) -> tuple[Around, ...]:
+    """Say of an iteration of a loop at which index it slices arrays, if that is not its number."""
+    if not around or around[-1].op.name != WHILE:
+        return around
     slices = [op for op in ops if op.name in SLICES and build.rank(op.operands[0])]
     starts = [op.operands[SLICES[op.name]] for op in slices]
     found = {int(values[v]) for v in starts if not is_written(v)}
-    index = found.pop() if len(found) == 1 else None
-    *outer, loop = site.around
-    if index is None or index == loop.number:
-        return site
-    return replace(site, around=(*outer, replace(loop, index=index)))
+    if len(found) != 1 or found == {around[-1].number}:
+        return around
+    return (*around[:-1], replace(around[-1], index=found.pop()))
 
 
 def _of_tuple(op: Any) -> Value | None:
