@@ -84,7 +84,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     if name.removesuffix(".md") in notebooks.PAGES:
         title, _, rest = markdown.partition("\n")
         file = f"notebooks/{name.removesuffix('.md')}.ipynb"
-        markdown = f"{title}\n\nThis page is a [notebook]({file}), too.\n{rest}"
+        colab = f"[Open in Colab]({notebooks.COLAB}/{file}){{ .md-button }}"
+        markdown = f"{title}\n\nThis page is a [notebook]({file}), too. {colab}\n{rest}"
     if name == "dialect.md":
         markdown = LABEL.sub(r"- ([\1](../lit_tests/dialect/\2/invalid.mlir))", markdown)
     if name == "errors.md":

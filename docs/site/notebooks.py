@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 import jupytext
@@ -18,6 +19,15 @@ from nbclient import NotebookClient
 
 DOCS = Path(__file__).parents[1]
 PAGES = ["tutorial", "find_nan", "memory"]
+SOURCE = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+COLAB = SOURCE.replace("github.com", "colab.research.google.com/github") + "/blob/gh-pages/latest"
+INSTALL = f"""\
+try:
+    import pullback
+except ImportError:
+    %pip install -q "git+{SOURCE}#subdirectory=runtime"
+    %pip install -q "git+{SOURCE}"\
+"""
 
 SHOWN = re.compile(r"(?<=```\n)\n```(?:text|mlir)\n.*?```\n", re.S)
 CHANGES = [
@@ -35,6 +45,7 @@ def notebook(page: str) -> nbformat.NotebookNode:
     for pattern, change in CHANGES:
         text = pattern.sub(change, text)
     made = jupytext.reads(text, fmt="md")
+    made.cells.insert(0, nbformat.v4.new_code_cell(INSTALL))
     made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
     for i, cell in enumerate(made.cells):
         cell["id"] = f"{page}-{i}"  # the same each time
