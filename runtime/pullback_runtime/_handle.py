@@ -35,6 +35,7 @@ class ModuleHandle:
     platforms: tuple[str, ...] = ()  # what the module is for; all, where none is named
     elsewhere: Callable[[str], ModuleHandle | None] | None = field(default=None, repr=False)
     on_host: tuple[int, ...] = ()  # results in the memory of the host
+    digest: Callable[[], bytes | None] | None = None  # of the module without locations, if small
     lost_checks: bool = False  # whether it was traced without the `debug_check`s of its function
     shared: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # by platform
 

@@ -146,6 +146,14 @@ def without_locations(content: bytes) -> ir.Module:
     return _passed(content, context(), "strip-debuginfo")
 
 
+def run_unverified(module: ir.Module, passes: str) -> None:
+    """Run passes of MLIR on a module, in place, that leave a valid module valid."""
+    text = f"builtin.module({passes})"
+    manager = passmanager.PassManager.parse(text, context=module.context)
+    manager.enable_verifier(False)
+    manager.run(module.operation)
+
+
 def _passed(content: bytes, context: ir.Context, pipeline: str) -> ir.Module:
     module = ir.Module.parse(content, context)
     _passes(pipeline, context).run(module.operation)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import graphlib
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -34,8 +35,8 @@ TRANSPOSE_ONLY = "transpose_only"
 MEMORY_KIND = "mhlo.memory_kind"
 """Attribute of a result of an entry: the memory that it is in, such as that of the host."""
 
-PREPARED_APART = 1 << 18
-"""A module of more bytes is prepared in a context of its own."""
+LARGE = 1 << 18
+"""A module of more bytes is prepared in a context of its own, and compiled by itself."""
 
 Aval: TypeAlias = jax.ShapeDtypeStruct
 
@@ -142,22 +143,47 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
         content = to_bytecode(parse(content, _jax.fresh_context()))  # where the data can be read
     resources = _resources.read(content)
     # A context keeps all constants that it has seen. To make one takes 15 ms.
-    alone = resources or len(content) > PREPARED_APART
+    alone = resources or len(content) > LARGE
     module = parse(content, _jax.fresh_context() if alone else None)
     function = find_entry(module, entry)
     in_avals, out_avals = signature(function, entry)
     on_host = results_on_host(function)
+    with erasing():
+        _reduce(module, entry)
+        _resources.make_plain(module, resources)
+    return Prepared(_written(module), entry, in_avals, out_avals, on_host)
+
+
+def prepare_own(module: ir.Module) -> tuple[bytes, bytes | None]:
+    """Do to a module of this process, in place, what `prepare` does to a copy that it parses.
+
+    Returns: its bytecode, and the digest of that without locations; None for a large module.
+    """
+    with erasing():
+        _reduce(module, "main")
+    bytecode = _written(module)
+    if _resources.read(bytecode):
+        bytecode = prepare(bytecode).bytecode
+    if len(bytecode) > LARGE:
+        return bytecode, None
+    _jax.run_unverified(module, "strip-debuginfo")
+    return bytecode, hashlib.sha256(to_bytecode(module)).digest()
+
+
+def _reduce(module: ir.Module, entry: str) -> None:
+    """Keep what an entry reaches, without pullback ops; raise ModuleError if XLA would crash."""
     make_private(module, keep=entry)
     refuse_deep(module)
-    with erasing():
-        lower_composites(module, content)
-        drop_unreached(module)
-        refuse_fatal_calls(module)
-        _resources.make_plain(module, resources)
+    lower_composites(module)
+    drop_unreached(module)
+    refuse_fatal_calls(module)
+
+
+def _written(module: ir.Module) -> bytes:
     bytecode = to_bytecode(module)
     if b"lapack_" in bytecode:
         _jax.load_lapack()
-    return Prepared(bytecode, entry, in_avals, out_avals, on_host)
+    return bytecode
 
 
 def find_entry(module: ir.Module, entry: str) -> Any:
@@ -195,18 +221,18 @@ def make_private(module: ir.Module, keep: str) -> None:
 
 def drop_unreached(module: ir.Module) -> None:
     """Erase the private functions that no public function reaches, by symbol-dce."""
-    _jax.run_passes(module, "builtin.module(symbol-dce)")
+    _jax.run_unverified(module, "symbol-dce")
 
 
-def lower_composites(module: ir.Module, content: bytes) -> None:
+def lower_composites(module: ir.Module) -> None:
     """Turn pullback's composites into calls; composites that XLA may know by name stay.
 
     XLA would run a composite's decomposition too, but it keeps every symbol that the attributes
     name, and so would compile rule functions that nothing calls.
     """
-    if b"composite" not in content:
-        return
     composites = _jax.operations_named(module, "stablehlo.composite")
+    if not composites:
+        return
     named = [(op.attributes["name"].value, op) for op in composites]
     names = {name for name, _ in named}
     for name, op in named:
@@ -214,8 +240,7 @@ def lower_composites(module: ir.Module, content: bytes) -> None:
             _mark_unknown(op)
     foreign = sorted(name for name in names if not name.startswith(PULLBACK_COMPOSITES))
     excepted = f"{{except={','.join(foreign)}}}" if foreign else ""
-    pass_name = f"stablehlo-legalize-composite-to-call{excepted}"
-    _jax.run_passes(module, f"builtin.module(func.func({pass_name}))")
+    _jax.run_unverified(module, f"func.func(stablehlo-legalize-composite-to-call{excepted})")
 
 
 def _mark_unknown(op: ir.Operation) -> None:

@@ -28,7 +28,7 @@ from pullback_runtime._jax_arguments import check_sixty_four_bits, convert_weak
 from pullback_runtime._lazy_values import Recent
 from pullback_runtime._libraries import check_libraries
 from pullback_runtime._merge_modules import merge
-from pullback_runtime._module import to_bytecode
+from pullback_runtime._module import LARGE, to_bytecode
 
 call_module_p = Primitive("call_module")
 call_module_p.multiple_results = True
@@ -54,9 +54,6 @@ def _call(handle: ModuleHandle, *args: Any) -> list[jax.Array]:
 _jax.be_one_step(_call, "a compiled module")
 _call_jitted = jax.jit(_call, static_argnums=0)
 
-SMALL = 1 << 18
-"""The bytes of the largest module that is compiled once with all that have its content."""
-
 SHARED = Recent(64)
 """Jitted calls of small modules that were called lately, by platform and content."""
 
@@ -68,18 +65,23 @@ def _shared(handle: ModuleHandle, platform: str) -> Callable[..., list[jax.Array
     """
     code = handle.load()
     needs_objects = handle.host_callbacks or handle.keepalives
-    if needs_objects or len(code) > SMALL or platform not in handle.platforms:
+    if needs_objects or len(code) > LARGE or platform not in handle.platforms:
         return None
-    content = to_bytecode(_jax.without_locations(code))
-    digest = hashlib.sha256(content).digest()
+    digest = handle.digest() if handle.digest else _digest(code)
     key = platform, digest, handle.entry, handle.in_avals, handle.out_avals
     found = SHARED.get(key)
     if found is None:
         # The handle would keep what it was derived from.
-        alone = dataclasses.replace(handle, key=key, load=lambda: code, elsewhere=_refuse)
+        alone = dataclasses.replace(
+            handle, key=key, load=lambda: code, digest=None, elsewhere=_refuse
+        )
         call = functools.wraps(_call)(lambda *args: _call(alone, *args))
         found = SHARED.keep(key, jax.jit(call))
     return found
+
+
+def _digest(code: bytes) -> bytes:
+    return hashlib.sha256(to_bytecode(_jax.without_locations(code))).digest()
 
 
 class _OtherPlatform(Exception):

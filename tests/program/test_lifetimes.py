@@ -226,7 +226,10 @@ def test_what_rules_close_over_dies(derive, monkeypatch):
         assert jnp.allclose(derive(closing_over(values)), np.sum(values) * jnp.cos(X))
         contexts.append([weakref.ref(shared()) for shared in (_jax.shared, runtime_jax.context)])
     collect()
-    assert [context() for context in contexts[1]] == [None, None]
+    of_compiler, of_runtime = (context() for context in contexts[1])
+    assert of_compiler is None
+    has_seen_none = runtime_jax.context._kept < values.nbytes
+    assert of_runtime is None or (of_runtime is runtime_jax.context() and has_seen_none)
 
 
 def test_contexts_of_files_die(monkeypatch):

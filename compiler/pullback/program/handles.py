@@ -17,6 +17,7 @@ import jax
 from pullback import _jax
 from pullback._jax import prng_keys
 from pullback.ir.environment import Environment
+from pullback.ir.modules import clone
 from pullback.ir.purity import acts
 from pullback.ir.symbols import functions
 from pullback.passes.as_run import as_run
@@ -62,14 +63,18 @@ class Origin:
         Making the program may add callbacks to those of what it is derived from.
         """
 
-        def load() -> bytes:
-            return _module.prepare(_module.read(as_run(self.program.module))).bytecode
+        @functools.cache
+        def loaded() -> tuple[bytes, bytes | None]:
+            module = as_run(self.program.module)
+            is_own = module is not self.program.module
+            return _module.prepare_own(module if is_own else clone(module))
 
         return ModuleHandle(
             self,
-            functools.cache(load),
+            lambda: loaded()[0],
             in_avals,
             out_avals,
+            digest=lambda: loaded()[1],
             host_callbacks=around.host_callbacks,
             keepalives=around.keepalives,
             platforms=around.platforms,
