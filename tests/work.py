@@ -1,13 +1,16 @@
-"""Measure work that no machine changes: how many lines of our packages a call runs."""
+"""Measure work in a way that does not depend on the machine: lines that run, traces of JAX."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import jax
 
 import pullback
 import pullback_runtime
@@ -34,3 +37,19 @@ def lines_run(function: Callable[[], Any]) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+@contextlib.contextmanager
+def traces() -> Iterator[list[str]]:
+    """Yield a list that has the name of each function that JAX traces while the block runs."""
+    names: list[str] = []
+
+    def note(event: str, _: float, *, fun_name: str = "", **options: Any) -> None:
+        if event == "/jax/core/compile/jaxpr_trace_duration":
+            names.append(fun_name)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        yield names
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)

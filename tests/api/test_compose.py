@@ -12,11 +12,11 @@ from jax.experimental import io_callback
 
 import pullback as pb
 import pullback_runtime as runtime
-from pullback.api import program_in_jax
 from pullback.program import derivation
 from pullback.program.handles import program_of
 from pullback_runtime import _jax
 from tests.api.checks import assert_agrees
+from tests.layers import layers_of
 
 XS = np.arange(3, dtype=np.float32) + 0.5
 LARGE = np.linspace(0, 1, 100, dtype=np.float32)
@@ -402,10 +402,16 @@ def test_what_jax_knows_of_a_call_is_computed_apart_from_the_rest():
     assert [len(call.invars) for call in calls] == [2]
 
 
-def test_the_map_of_tangents_is_not_made_where_jax_transposes_it(monkeypatch):
+def test_the_map_of_tangents_is_not_made_where_jax_transposes_it():
     """Its transpose is there; whether a result of it is known needs no look at it either."""
-    monkeypatch.setattr(program_in_jax, "_pushforward", lambda *_: pytest.fail("made"))
-    assert_agrees(jax.grad(pb.jit(wave))(1.3, 0.7), jax.grad(wave)(1.3, 0.7))
+
+    def is_linearized(derive):
+        return "linearize.py" in {file.name for file in layers_of(derive).files}
+
+    assert not is_linearized(
+        lambda: assert_agrees(jax.grad(pb.jit(wave))(1.3, 0.7), jax.grad(wave)(1.3, 0.7))
+    )
+    assert is_linearized(lambda: jax.linearize(pb.jit(wave), 1.3, 0.7)[1](1.0, 0.0))
 
 
 @jax.custom_jvp
@@ -432,9 +438,12 @@ def test_what_jax_knows_may_come_from_a_call_that_takes_the_rest_too(name):
     assert_agrees(jax.value_and_grad(lambda x: function(x).sum())(XS), (value.sum(), slope))
 
 
-def test_a_call_whose_operands_are_known_is_not_taken_apart(monkeypatch):
-    monkeypatch.setattr(derivation, "known_part", lambda *_: pytest.fail("taken apart"))
-    assert_agrees(jax.linearize(pb.jit(wave), 1.3, 0.7)[0], wave(1.3, 0.7))
+def test_a_call_whose_operands_are_known_is_not_taken_apart():
+    def value(x, y):
+        return jax.linearize(pb.jit(wave), x, y)[0]
+
+    assert_agrees(value(1.3, 0.7), wave(1.3, 0.7))
+    assert str(jax.make_jaxpr(value)(1.3, 0.7)).count("call_module[") == 1
 
 
 def test_a_constant_beside_a_tangent_varies_over_a_mesh_as_that_does():

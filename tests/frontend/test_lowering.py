@@ -16,7 +16,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 import pullback as pb
-from pullback._jax import scans, stablehlo
+from pullback._jax import stablehlo
 from tests.rounding import FUNCTION, close
 
 X = np.linspace(0.1, 1.0, 4, dtype=np.float32)
@@ -129,18 +129,6 @@ def steps(h, x):
 XS = {"a": np.linspace(0.1, 2.0, 20, dtype=np.float32).reshape(5, 4), "n": np.arange(5) % 3}
 
 
-def taken_as(scan, x):
-    """The value of a function, its slope, and its module."""
-    jax.clear_caches()
-
-    def loss(x, rest):
-        h, ys = scan({"a": x, **rest})
-        return jnp.sum(h) + jnp.sum(jnp.abs(ys["as complex"]) ** 2) + jnp.sum(ys["is large"])
-
-    traced = pb.trace(loss)(x["a"], {"n": x["n"]})
-    return pb.value_and_grad(loss)(x["a"], {"n": x["n"]}), str(traced.module)
-
-
 SCANS = {
     "forward": {},
     "reverse": {"reverse": True},
@@ -150,18 +138,18 @@ SCANS = {
 
 
 @pytest.mark.parametrize("options", SCANS.values(), ids=SCANS)
-def test_a_scan_is_the_loop_that_jax_lowers_it_to(options, monkeypatch) -> None:
+def test_a_scan_is_the_loop_that_jax_lowers_it_to(options) -> None:
     """Of its calls to functions that read and write a slice, there is what they do."""
 
-    def scan(xs):
-        return jax.lax.scan(steps, jnp.ones(4), xs, **options)
+    def loss(x, n):
+        h, ys = jax.lax.scan(steps, jnp.ones(4), {"a": x, "n": n}, **options)
+        return jnp.sum(h) + jnp.sum(jnp.abs(ys["as complex"]) ** 2) + jnp.sum(ys["is large"])
 
-    found, text = taken_as(scan, XS)
-    monkeypatch.setattr(scans, "_is_plain", lambda *_: False)
-    expected, of_jax = taken_as(scan, XS)
-    close(
-        found, expected, ops=31 * (FUNCTION + 2), scale=8.0
-    )  # each of 5 steps at most doubles errors
+    found, expected = (module.value_and_grad(loss)(XS["a"], XS["n"]) for module in (pb, jax))
+    ops = 31 * (FUNCTION + 2)  # each of 5 steps at most doubles errors
+    close(found, expected, ops=ops, scale=8.0)
+    text = str(pb.trace(loss)(XS["a"], XS["n"]).module)
+    of_jax = jax.jit(loss).lower(XS["a"], XS["n"]).as_text()
     assert text.count("stablehlo.while") == of_jax.count("stablehlo.while")
     assert ("index_in_dim" in text) == (bool(options.get("unroll")) and "index_in_dim" in of_jax)
 
