@@ -16,7 +16,7 @@ from pullback.program import derivation
 from pullback.program.handles import program_of
 from pullback_runtime import _jax
 from tests.api.checks import assert_agrees
-from tests.layers import layers_of
+from tests.work import layers_of
 
 XS = np.arange(3, dtype=np.float32) + 0.5
 LARGE = np.linspace(0, 1, 100, dtype=np.float32)

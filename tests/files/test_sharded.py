@@ -9,9 +9,10 @@ from click.testing import CliRunner
 
 import pullback as pb
 import pullback_runtime
-from pullback.files import describe, write
+from pullback import artifact
 from pullback_cli import main
 from pullback_runtime import _meshes
+from tests.files.edited import edited
 from tests.files.test_parse import check_parse
 from tests.rules.processes import run_python
 
@@ -75,13 +76,9 @@ def test_on_one_device_all_but_running(folder, tmp_path):
 
 
 @pytest.mark.parametrize("damaged", [3, ["rows"], [["rows", 0]], [[2, 2]], [["rows", 2.0]]])
-def test_damaged_mesh(damaged, monkeypatch):
-    program = pb.trace(jnp.sin)(1.0)
-    of_file = describe.of_file
-    monkeypatch.setattr(
-        describe, "of_file", lambda *args: {**of_file(*args), _meshes.METADATA: damaged}
-    )
-    content = write.serialize(program)
+def test_damaged_mesh(damaged):
+    program = artifact.serialize(pb.trace(jnp.sin)(1.0))
+    content = edited(program, **{_meshes.METADATA: damaged})
     with pytest.raises(pb.ArtifactError, match="metadata are damaged: mesh"):
         pb.load(content)
     with pytest.raises(pullback_runtime.ArtifactError, match="metadata are damaged: mesh"):

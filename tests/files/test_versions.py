@@ -12,6 +12,7 @@ import pullback as pb
 from pullback import artifact
 from pullback_runtime import _container, _jax, _module
 from tests.files import models
+from tests.files.edited import edited
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +20,8 @@ def saved():
     return artifact.serialize(models.program())
 
 
-def test_newer_format(monkeypatch):
-    monkeypatch.setattr(_container, "FORMAT_VERSION", 2)
-    newer = artifact.serialize(models.program())
+def test_newer_format(saved):
+    newer = edited(saved, **{"pullback-format": 2})
     with pytest.raises(pb.ArtifactError) as caught:
         pb.load(newer)
     assert caught.value.message == "the file has format 2, and this pullback reads up to 1"

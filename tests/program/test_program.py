@@ -24,7 +24,7 @@ from pullback import _jax, artifact
 from pullback._jax import ir
 from pullback.errors import ArgumentMismatchError
 from pullback.passes.entry_edits import ReorderOperands, SelectResults
-from tests.layers import layers_of
+from tests.work import layers_of
 
 
 def energy(params, x, scale=2.0):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import layers
+from tests.work import layers_of
 
 ROOT = Path(__file__).parents[2]
 RULES = ["tests/rules/test_rules.py", "tests/passes/test_vmap.py"]
@@ -104,4 +105,4 @@ def test_layers_are_functions_of_ours_that_are_called():
     assert Path("pullback/passes/vjp.py") in found.files
     assert all(file.parts[0] in ("pullback", "pullback_runtime") for file in found.files)
     assert len(found.functions) <= found.calls
-    assert not layers.layers_of(lambda: None).functions
+    assert not layers_of(lambda: None).functions

@@ -15,7 +15,6 @@ import pytest
 import pullback_runtime as runtime
 from pullback_runtime import (
     _bytecode_names,
-    _call_targets,
     _container,
     _engines,
     _jax,
@@ -24,6 +23,7 @@ from pullback_runtime import (
     _trees,
 )
 from tests.files import corpus
+from tests.files.edited import edited
 
 GOLDEN = Path(__file__).parents[1] / "files" / "golden"
 PROGRAMS = sorted((GOLDEN / "format-1").glob("*.mlirbc"))
@@ -205,20 +205,8 @@ def test_files_that_only_jax_reads(tmp_path):
     assert "cannot read" in words(reads, tmp_path / "nowhere.mlirbc")
 
 
-@pytest.fixture
-def with_metadata(monkeypatch):
-    """Makes metadata of files read as if they were others."""
-    parse = _container.parse_metadata
-
-    def change(**changes):
-        monkeypatch.setattr(_container, "parse_metadata", lambda text: parse(text) | changes)
-
-    return change
-
-
-def test_a_file_of_an_earlier_version_has_no_types(with_metadata):
-    content = saved(jnp.sin, 1.0)
-    with_metadata(signature=None)
+def test_a_file_of_an_earlier_version_has_no_types():
+    content = edited(saved(jnp.sin, 1.0), signature=None)
     found = words(_portable.read_whole, content)
     assert "the file does not say the types of its arguments" in found
     assert 'load it with engine="jax", or save it again' in found
@@ -238,12 +226,8 @@ def test_a_file_of_an_earlier_version_has_no_types(with_metadata):
     ],
     ids=str,
 )
-def test_metadata_that_do_not_fit_are_refused(with_metadata, changes, expected):
-    content = saved(jnp.sin, 1.0)
-    if "pullback-format" in changes:
-        content = content.replace(b'{"pullback-format":1', b'{"pullback-format":2')
-    else:
-        with_metadata(**changes)
+def test_metadata_that_do_not_fit_are_refused(changes, expected):
+    content = edited(saved(jnp.sin, 1.0), **changes)
     assert expected in words(_portable.read_whole, content)
 
 
@@ -253,10 +237,15 @@ def test_results_of_other_types_are_refused():
     assert "the engine returned arrays of other types than the file names" in words(program, 1.0)
 
 
-def test_the_names_of_calls_are_checked_when_a_file_is_read(monkeypatch):
-    monkeypatch.setattr(_call_targets, "OTHERS_OF_PROCESS", {"lapack_sgetrf_ffi"})
-    found = words(_portable.read_whole, GOLDEN / "format-1" / "solver.mlirbc")
-    assert "the file calls `lapack_sgetrf_ffi`" in found
+def test_the_names_of_calls_are_checked_when_a_file_is_read():
+    target = "xla_python_cpu_callback"
+
+    def call_python(module):
+        for call in _jax.operations_named(module, "stablehlo.custom_call"):
+            call.attributes["call_target_name"] = _jax.ir.StringAttr.get(target)
+
+    content = edited((GOLDEN / "format-1" / "solver.mlirbc").read_bytes(), call_python)
+    assert f"the file calls `{target}`" in words(_portable.read_whole, content)
 
 
 def test_the_main_of_another_platform_is_not_run():
@@ -355,9 +344,10 @@ print(*[name for name in sys.modules if name.partition(".")[0] in ("jax", "jaxli
 
 @pytest.mark.parametrize("engine", ["pjrt", "iree"])
 def test_a_missing_engine_says_what_to_install(monkeypatch, engine):
-    monkeypatch.setitem(_engines.NEEDED, engine, "no_such_package")
+    package = {"pjrt": "pypjrt", "iree": "iree.runtime"}[engine]
+    monkeypatch.setitem(sys.modules, package.partition(".")[0], None)
     found = words(runtime.load, PROGRAMS[0], engine=engine)
-    assert f"engine '{engine}' needs the package no_such_package" in found
+    assert f"engine '{engine}' needs the package {package}" in found
     assert f'do:    pip install "pullback-runtime[{engine}]"' in found
 
 
