@@ -51,6 +51,8 @@ if TYPE_CHECKING:
         from_exported as from_exported,
         load as load,
         save_all as save_all,
+        sparse_hessian as sparse_hessian,
+        sparse_jacobian as sparse_jacobian,
     )
 
 __all__ = [
@@ -94,6 +96,8 @@ __all__ = [
     "linearize",
     "load",
     "save_all",
+    "sparse_hessian",
+    "sparse_jacobian",
     "testing",
     "trace",
     "value_and_grad",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pullback import testing as testing
+from pullback.api.sparse import (
+    sparse_hessian as sparse_hessian,
+    sparse_jacobian as sparse_jacobian,
+)
 from pullback.files import (
     from_exported as from_exported,
     load as load,

@@ -190,7 +190,9 @@ def _with_batch(
 ) -> R:
     """Return the program of a batched module, with the trees of the old one."""
     interface = _batch_interface(program, in_axes, out_axes, size)
-    return program._with_module(module, interface=interface, recipe=None, retarget=None)
+    return program._with_module(
+        module, interface=interface, recipe=None, retarget=None, pattern=None
+    )
 
 
 def _batch_interface(

@@ -19,3 +19,8 @@ def as_jax() -> Any:
 def nans() -> Any:
     """Return the module with `search`, for the op that makes a NaN."""
     return importlib.import_module("pullback.nans.search")
+
+
+def sparse() -> Any:
+    """Return the module with `jacobian_of` and `hessian_of`."""
+    return importlib.import_module("pullback.api.sparse")

@@ -161,6 +161,34 @@ class Program(Record):
         """
         return derivation.linearize(self, one_of(argnums, wrt), has_aux, through=through)
 
+    def sparse_jacobian(self, argnums: Positions = 0, *, wrt: Positions = None) -> Program:
+        """Return the program of the non-zeros of the Jacobian, which has a `pattern`.
+
+        Args:
+          argnums: the positions of the arguments to differentiate by.
+          wrt: another name for `argnums`.
+
+        Returns:
+          A program of the same arguments, whose result is an array of shape `(pattern.nnz,)`; the
+          Jacobian has the shape `pattern.shape`, the sizes of the result and of the arguments at
+          `argnums`, whose trees are flattened in order. A file of the program keeps the pattern.
+
+        Raises:
+          DerivativeTypeError: an argument at `argnums` is not a real float, or a result is complex.
+          MissingRuleError: an op on the way has no derivative rule.
+          PullbackError: the pattern has too many non-zeros.
+        """
+        return hooks.sparse().jacobian_of(self, one_of(argnums, wrt, 0))
+
+    def sparse_hessian(self, argnums: Positions = 0, *, wrt: Positions = None) -> Program:
+        """Return the program of the non-zeros of the Hessian of a scalar result.
+
+        It has both triangles of a matrix that is taken to be symmetric, as `pb.sparse_hessian`
+        says. Arguments, result and errors are as for `sparse_jacobian`; a result that is not a
+        scalar is a DerivativeTypeError.
+        """
+        return hooks.sparse().hessian_of(self, one_of(argnums, wrt, 0))
+
     def compile(
         self, backend: str | None = None, *, simplify: bool = True, **options: Any
     ) -> pullback_runtime.Executable:

@@ -39,6 +39,7 @@ from pullback.program.provenance import Recipe, Retarget
 from pullback_runtime._arguments import spell
 from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._lazy_values import Item, Recent
+from pullback_runtime._pattern import Pattern
 
 ELIDED = f"// Constants of more than {MOST_ELEMENTS} elements are elided"
 
@@ -212,6 +213,7 @@ class Record(AnyProgram):
         an argument or result once for all devices.
       entries: the programs of the file that it was loaded from, by name: itself, and those saved
         with it by `save_all`. It is empty for programs that were traced or derived.
+      pattern: where the values of a sparse derivative are in its matrix; None for other programs.
     """
 
     module: ir.Module
@@ -224,6 +226,7 @@ class Record(AnyProgram):
     retarget: Retarget | None = None
     _shares_values: bool = False
     entries: Mapping[str, Any] = field(default_factory=dict)
+    pattern: Pattern | None = None
 
     def _after(self, stages: Sequence[Stage], interface: Interface) -> Self:
         """Return the program after `stages`; `interface` is of its new arguments and results."""
@@ -237,7 +240,7 @@ class Record(AnyProgram):
         """Return the derivative whose module was made of this one's."""
         rules, environment = self.rules.of_derivative(), self._environment.of_derivative()
         derivative = dataclasses.replace(self, rules=rules, _environment=environment)
-        return derivative._with_module(module, retarget=None, **changes)
+        return derivative._with_module(module, retarget=None, pattern=None, **changes)
 
     def _with_module(self, module: ir.Module, **changes: Any) -> Self:
         """Return the program of a module that was made of this one's, by the same rules."""
