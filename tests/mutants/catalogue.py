@@ -597,7 +597,7 @@ DRIVERS = (
         ("tests/autodiff/test_user_rules.py",),
     ),
     Mutant(
-        "autodiff.zeros:_TermSearch._sources_of",
+        "autodiff.zeros:_TermSearch.sources",
         "not build.inexact(v.type)",
         "False",
         ("tests/autodiff/test_user_rules.py",),
@@ -633,9 +633,9 @@ DRIVERS = (
         ("tests/rules/test_parts.py",),
     ),
     Mutant(
-        "rules.loops.invariants:Invariants._decide",
-        "any(self._does_vary[x] for x in inputs)",
-        "all(self._does_vary[x] for x in inputs)",
+        "rules.loops.invariants:Invariants._sources",
+        "(inputs_of(v, operation), False)",
+        "(inputs_of(v, operation), True)",
         ("tests/program/test_memory.py", "tests/rules/test_rules_inside_loops.py"),
     ),
     Mutant(

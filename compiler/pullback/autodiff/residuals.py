@@ -19,6 +19,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.ir import build
 from pullback.ir.build import Value
+from pullback.ir.dataflow import NO, YES, Sources, decided
 from pullback.ir.traits import CHEAP, VIEW
 from pullback_runtime._erasure import erase
 
@@ -69,22 +70,6 @@ def again(v: Value, known: Mapping[Value, Value], ip: Any) -> Value:
     for i, x in enumerate(operation.operands):
         copy.operands[i] = known[x]
     return copy.results[_position(v)]
-
-
-def decided(v: Value, known: dict[Value, bool], decide: Callable[[Value], Value | None]) -> bool:
-    """Return what `known` says of a value once `decide` has entered it.
-
-    `decide` enters it and returns None, or returns another value that has to be decided first. An
-    explicit worklist: programs are too deep for recursion.
-    """
-    todo = [v]
-    while todo:
-        first = None if todo[-1] in known else decide(todo[-1])
-        if first is None:
-            todo.pop()
-        else:
-            todo.append(first)
-    return known[v]
 
 
 def computed(
@@ -163,27 +148,15 @@ class Residuals:
     def _is_free(self, v: Value) -> bool:
         """Return True if a value is a leaf, or a view of leaves."""
         known = self._free.get(v)
-        return decided(v, self._free, self._decide) if known is None else known
+        return decided(v, self._free, self._sources) if known is None else known
 
-    def _decide(self, v: Value) -> Value | None:
-        """Enter whether a value is free; or return an operand of which that must be known first.
-
-        This is the transfer function of a backward search: a view is free if all its inputs are.
-        """
-        is_leaf = self.leaf(v) is not None
-        operation = None if is_leaf or isinstance(v, ir.BlockArgument) else v.owner.operation
+    def _sources(self, v: Value) -> Sources:
+        if self.leaf(v) is not None:
+            return YES
+        operation = None if isinstance(v, ir.BlockArgument) else v.owner.operation
         if operation is None or not is_view(operation):
-            self._free[v] = is_leaf
-            return None
-        for x in inputs_of(v, operation):
-            free = self._free.get(x)
-            if free is None:
-                return x
-            if not free:
-                self._free[v] = False
-                return None
-        self._free[v] = True
-        return None
+            return NO
+        return inputs_of(v, operation), False
 
     def _compute(self, v: Value, known: dict[Value, Value]) -> Value:
         """Rematerialize a value from leaves and from what is `known`; enter it there."""

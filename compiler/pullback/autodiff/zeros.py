@@ -3,16 +3,12 @@
 So a term that is not a tangent does not make a linear map affine, and a rule that gives a zero
 tangent ends the flow of derivatives there. For the latter its own derivatives have to be zero, too:
 what is zero by the code of a function with a rule, such as `x * 0`, has those that the rule gives.
-
-The analysis is on demand: from the value in question it goes back to its operands, by a worklist.
-Loop carries are the greatest fixpoint: zero until an iteration shows otherwise.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pullback._jax import ir
@@ -20,17 +16,11 @@ from pullback.autodiff.registry import RULES, by_its_parts
 from pullback.autodiff.state import Differentiation
 from pullback.ir import build, ops
 from pullback.ir.build import Value
+from pullback.ir.dataflow import CONTROL, MOST_VALUES, NO, YES, Known, Query, Sources
 from pullback.ir.masks import masked
-from pullback.ir.regions import APART, BRANCHES, MANUAL, captures, operations, terminator
-from pullback.ir.symbols import CALLS, called
+from pullback.ir.regions import APART, captures, operations
 from pullback.ir.traits import DATA, MOVES
 from pullback_runtime._jax import text_alone
-
-MOST_VALUES = 1000
-"""Limits the steps of a search for a zero."""
-
-DEEPEST = 30
-"""Through how many loops and calls, nested or one after another, a zero is traced."""
 
 _SHORT = {"large_elements_limit": 8, "large_resource_limit": 0}
 _COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
@@ -47,7 +37,6 @@ _BY_ELEMENT = frozenset(
 )
 """Ops that are zero where all of their operands are, if their regions keep zeros."""
 
-RETURN = "stablehlo.return"
 _OF_ZERO_ELEMENTS = frozenset(
     f"stablehlo.{name}" for name in "add subtract multiply maximum minimum return".split()
 )
@@ -55,7 +44,6 @@ _OF_ZERO_ELEMENTS = frozenset(
 
 
 Functions = Mapping[str, Any]
-Known = dict[Value, bool]
 
 
 def is_zero(v: Value, functions: Functions | None = None) -> bool:
@@ -94,85 +82,38 @@ def is_zero_constant(v: Value) -> bool:
     return operation.name == "stablehlo.constant" and _is_zero_constant(operation, v.type)
 
 
-_Sources = tuple[list[Value], bool]
-_YES: _Sources = [], False
-_NO: _Sources = [], True
+class _Search(Query):
+    """The search for zeros.
 
-
-class _Search:
-    """The search for one value; `steps` are left before it is given up."""
+    Args:
+      with_derivatives: what is zero by the code of a function with a rule does not count, unless
+        its arguments are.
+    """
 
     def __init__(self, functions: Functions, with_derivatives: bool = False) -> None:
-        self.functions = functions
+        super().__init__(functions)
         self.with_derivatives = with_derivatives
-        self.steps = MOST_VALUES
-        self.depth = 0
-        self._calls: dict[Any, tuple[Any, Known]] = {}  # by the block of the function
 
-    def holds(self, v: Value, known: Known) -> bool:
-        """Return True if a value is zero, given which others in `known` are; add answers there."""
-        todo = [v]
-        while todo:
-            self.steps -= 1
-            if self.steps < 0:
-                return False
-            sources, one_is_enough = self._sources(todo[-1], known)
-            # Of a sum, the last term is the newest, and least likely to be zero.
-            missing = None
-            answer = not one_is_enough
-            for source in reversed(sources):
-                found = known.get(source)
-                if found is one_is_enough:
-                    answer, missing = one_is_enough, None
-                    break
-                if found is None:
-                    missing = source
-                    break
-            if missing is not None:
-                todo.append(missing)
-            else:
-                known[todo.pop()] = answer
-        return known[v]
+    def needed(self, call: Any, block: Any) -> Iterable[Value]:
+        return _moved(call, block) if self.with_derivatives else ()
 
-    def _sources(self, v: Value, known: Known) -> _Sources:
-        """Return the values that decide whether `v` is zero, and if one that is zero is enough.
-
-        This is the transfer function of the analysis.
-        """
-        if v in known:
-            return _YES if known[v] else _NO
-        if isinstance(v, ir.BlockArgument) and v.owner in self._calls:
-            operands, outside = self._calls[v.owner]
-            return _YES if self.holds(operands[v.arg_number], outside) else _NO
-        return self._sources_of(v, known)
-
-    def _sources_of(self, v: Value, known: Known) -> _Sources:  # noqa: C901 -- a case for each kind of op
+    def sources(self, v: Value, known: Known) -> Sources:
         if 0 in build.shape(v):
-            return _YES
+            return YES
         if isinstance(v, ir.BlockArgument):
-            owner = v.owner.owner.operation
-            if owner.name == MANUAL:
-                return [owner.operands[v.arg_number]], False
-            return self._of_carry(owner, v.arg_number, known)
-        operation = v.owner.operation  # the view of a composite has a name of its own
+            return super().sources(v, known)
+        operation = v.owner.operation
         name = operation.name
         if name == "stablehlo.constant":
-            return _YES if _is_zero_constant(operation, v.type) else _NO
+            return YES if _is_zero_constant(operation, v.type) else NO
         if name == "chlo.constant_like":
-            return _YES if _is_zero_number(operation.attributes["value"]) else _NO
-        if name in BRANCHES or name == MANUAL:
-            ends = [terminator(region.blocks[0]) for region in operation.regions]
-            return [end.operands[v.result_number] for end in ends], False
-        if name in APART:
-            return [operation.operands[v.result_number]], False
+            return YES if _is_zero_number(operation.attributes["value"]) else NO
         if name == "stablehlo.custom_call" and _is_triangular_solve(operation):
             return [operation.operands[1]], False
-        if name == "stablehlo.while":
-            return self._of_carry(operation, v.result_number, known)
-        if name in CALLS:
-            return self._of_call(operation, v.result_number, known)
+        if name in CONTROL or name in APART:
+            return super().sources(v, known)
         if not all(map(_keeps_zero, operation.regions)):
-            return _NO
+            return NO
         operands = list(operation.operands)
         captured = captures(operation) if len(operation.regions) else []
         if name == "stablehlo.scatter":
@@ -183,107 +124,47 @@ class _Search:
             return _of_linear(name, operands, captured)
         return [*operands, *captured], False
 
-    def _of_carry(self, loop: Any, index: int, known: Known) -> _Sources:
-        """Decide a carry: zero if it starts with zero, and each iteration leaves all such zero."""
-        if loop.name != "stablehlo.while":
-            return _NO
-        inits, body = list(loop.operands), loop.regions[1].blocks[0]
-        arguments, end = list(body.arguments), terminator(body)
-        handed_on = list(end.operands)
-        if end.name != RETURN or not len(handed_on) == len(inits) == len(arguments):
-            return _NO  # the loop is being made, or rewritten
-        if handed_on[index] == arguments[index]:
-            return [inits[index]], False
-        with self._deeper() as is_allowed:
-            zero = [is_allowed and self.holds(init, known) for init in inits]
-            before: list[bool] = []
-            while zero[index] and zero != before:
-                before, carries = zero, {**known, **dict(zip(arguments, zero, strict=True))}
-                zero = [z and self.holds(v, carries) for v, z in zip(handed_on, zero, strict=True)]
-        return _YES if zero[index] else _NO
 
-    def _of_call(self, operation: Any, index: int, known: Known) -> _Sources:
-        """Decide a result of a call: zero if the function's is, given which operands are.
+class _NanSearch(Query):
+    """The search for values that are NaN throughout, which only ops that move values preserve."""
 
-        Only operands that it depends on are looked at: calls have thousands, and as many results.
-        """
-        function = self.functions.get(called(operation) or "")
-        if function is None or not len(function.regions[0].blocks):
-            return _NO
-        block = function.regions[0].blocks[0]
-        with self._deeper() as is_allowed, self._called(block, operation.operands, known):
-            if not is_allowed:
-                return _NO
-            inside: Known = {}
-            moved = _moved(operation, block) if self.with_derivatives else ()
-            if not all(self.holds(argument, inside) for argument in moved):
-                return _NO
-            found = self.holds(terminator(block).operands[index], inside)
-        return _YES if found else _NO
-
-    @contextlib.contextmanager
-    def _called(self, block: Any, operands: Any, outside: Known) -> Iterator[None]:
-        """Run the body with the arguments of a function standing for these operands of a call."""
-        before = self._calls.get(block)
-        self._calls[block] = operands, outside
-        yield
-        if before is None:
-            del self._calls[block]
-        else:
-            self._calls[block] = before
-
-    @contextlib.contextmanager
-    def _deeper(self) -> Iterator[bool]:
-        """Run the body one level deeper; yield False if that is too deep."""
-        self.depth += 1
-        try:
-            yield self.depth < DEEPEST
-        finally:
-            self.depth -= 1
-
-
-class _NanSearch(_Search):
-    """A search for values that are NaN throughout, which only ops that move values preserve."""
-
-    def _sources_of(self, v: Value, known: Known) -> _Sources:
-        if isinstance(v, ir.BlockArgument):
-            return _NO
-        operation = v.owner.operation
+    def sources(self, v: Value, known: Known) -> Sources:
+        operation = None if isinstance(v, ir.BlockArgument) else v.owner.operation
+        if operation is None or operation.name in CONTROL:
+            return super().sources(v, known)
         if operation.name == "stablehlo.constant":
-            return _YES if _is_nan_constant(operation) else _NO
-        if operation.name in CALLS:
-            return self._of_call(operation, v.result_number, known)
+            return YES if _is_nan_constant(operation) else NO
         if operation.name not in MOVES and operation.name != "stablehlo.convert":
-            return _NO
+            return NO
         return list(operation.operands)[DATA.get(operation.name, _ALL)], False
 
 
 class _TermSearch(_Search):
-    """A search for values with each element zero or NaN, which the ops that keep zeros keep."""
+    """The search for values with each element zero or NaN, which ops that keep zeros keep."""
 
-    def _sources_of(self, v: Value, known: Known) -> _Sources:
+    def sources(self, v: Value, known: Known) -> Sources:
         if not build.inexact(v.type):  # NaN would be converted to any number
-            return _YES if is_zero(v, self.functions) else _NO
+            return YES if is_zero(v, self.functions) else NO
         if not isinstance(v, ir.BlockArgument) and v.owner.name == "stablehlo.constant":
             operation = v.owner.operation
             is_either = _is_nan_constant(operation) or _is_zero_constant(operation, v.type)
-            return _YES if is_either else _NO
-        return super()._sources_of(v, known)
+            return YES if is_either else NO
+        return super().sources(v, known)
 
 
-def _of_linear(name: str, operands: list[Value], captured: Sequence[Value]) -> _Sources:
+def _of_linear(name: str, operands: list[Value], captured: Sequence[Value]) -> Sources:
     """Decide an op by its rule: one that is linear in some operands is zero where they all are.
 
     Where it is linear in each of some, but not in all at once, it is a product.
     """
     rule = RULES.get(name)
     if rule is None or rule.linear is by_its_parts:
-        return _NO
+        return NO
     places = range(len(operands))
     inexact = [i for i in places if build.inexact(operands[i].type)]
     found = [i for i in inexact or places if rule.linear([i == other for other in places])]
     if not found:
-        return _NO
+        return NO
     is_sum = rule.linear([i in found for i in places])
     return [*(operands[i] for i in found), *captured], not is_sum
 

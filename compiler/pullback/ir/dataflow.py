@@ -1,7 +1,8 @@
 """Solvers of dataflow analyses, which know control flow: loops, branches, calls, sharded bodies.
 
 An analysis is a lattice (`bottom`, `join`) and a transfer function of the other ops. A
-`ForwardAnalysis` goes from operands to results, a `BackwardAnalysis` from results to operands.
+`ForwardAnalysis` goes from operands to results, a `BackwardAnalysis` from results to operands; a
+`Query` decides whether something holds of one value, from what that needs alone.
 
 Values are forwarded between the operands of an op, the arguments and terminators of its blocks, and
 its results. The carries of a loop are a fixpoint, joined over the iterations. A function is
@@ -10,12 +11,15 @@ analyzed once for each set of facts of its arguments, or results: a summary.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from pullback._jax import ir
 from pullback.ir.build import Value
 from pullback.ir.regions import (
+    APART,
     BRANCHES,
     MANUAL,
     WHILE,
@@ -24,6 +28,7 @@ from pullback.ir.regions import (
     operands_of,
     operations,
     results_of,
+    terminator,
 )
 from pullback.ir.symbols import CALLS, called
 
@@ -212,3 +217,141 @@ def uses(operation: Any) -> list[Value]:
     """Return the operands of an op, and then the values from outside that its regions use."""
     captured = captures(operation) if len(operation.regions) else []
     return [*operands_of(operation), *captured]
+
+
+# ------------------------------------------------------------------------------- on demand
+
+Known = dict[Value, bool]
+Sources = tuple[Sequence[Value], bool]
+"""Values that decide about another one, and whether it is enough that it holds of one of them."""
+
+YES: Sources = [], False
+NO: Sources = [], True
+
+MOST_VALUES = 1000
+"""Bounds the steps of a query."""
+
+DEEPEST = 30
+"""Bounds the loops and calls, nested or one after another, that a query goes through."""
+
+
+def decided(v: Value, known: Known, sources: Callable[[Value], Sources]) -> bool:
+    """Return whether something holds of a value, and add the answers for others to `known`.
+
+    An explicit worklist: programs are too deep for recursion.
+    """
+    todo = [] if v in known else [(v, *sources(v))]
+    while todo:
+        x, values, one_is_enough = todo[-1]
+        found = [known.get(y) for y in values]
+        if None in found and one_is_enough not in found:
+            missing = values[found.index(None)]
+            todo.append((missing, *sources(missing)))
+        else:
+            known[x] = one_is_enough if one_is_enough in found else not one_is_enough
+            todo.pop()
+    return known[v]
+
+
+class Query:
+    """The question whether something holds of a value: of each value that it may be forwarded.
+
+    Loop carries are the greatest fixpoint: it holds until an iteration shows otherwise. Where that
+    takes too many steps, the answer is no.
+    """
+
+    def __init__(self, functions: Mapping[str, Any]) -> None:
+        self.functions = functions
+        self.steps = MOST_VALUES
+        self._depth = 0
+        self._calls: dict[Any, tuple[Any, Known]] = {}  # by the block of the function
+
+    def holds(self, v: Value, known: Known) -> bool:
+        """Return the answer for a value, given those for others in `known`; add answers there."""
+        return decided(v, known, lambda x: self._sources(x, known))
+
+    def sources(self, v: Value, known: Known) -> Sources:
+        """Return what decides about a value, the transfer function; here, of control flow."""
+        if isinstance(v, ir.BlockArgument):
+            operation = v.owner.owner.operation
+            if operation.name == WHILE:
+                return self._of_carry(operation, v.arg_number, known)
+            return ([operation.operands[v.arg_number]], False) if operation.name == MANUAL else NO
+        operation, index = v.owner.operation, v.result_number
+        name = operation.name  # the view of a composite has a name of its own
+        if name == WHILE:
+            return self._of_carry(operation, index, known)
+        if name == MANUAL or name in BRANCHES:
+            return [terminator(block).operands[index] for block in blocks(operation)], False
+        if name in APART:
+            return [operation.operands[index]], False
+        return self._of_call(operation, index, known) if name in CALLS else NO
+
+    def needed(self, call: Any, block: Any) -> Iterable[Value]:
+        """Return the arguments of a function of which it has to hold to look into a call."""
+        return ()
+
+    def _sources(self, v: Value, known: Known) -> Sources:
+        self.steps -= 1
+        if self.steps < 0:
+            return NO
+        if isinstance(v, ir.BlockArgument) and v.owner in self._calls:
+            operands, outside = self._calls[v.owner]
+            return YES if self.holds(operands[v.arg_number], outside) else NO
+        values, one_is_enough = self.sources(v, known)
+        return values[::-1], one_is_enough  # the last term of a sum is the newest: seldom zero
+
+    def _of_carry(self, loop: Any, index: int, known: Known) -> Sources:
+        """Decide a carry: it holds at first, and each iteration leaves all such carries so."""
+        inits, body = list(loop.operands), loop.regions[1].blocks[0]
+        arguments, end = list(body.arguments), terminator(body)
+        yields = list(end.operands)
+        if end.name != "stablehlo.return" or not len(yields) == len(inits) == len(arguments):
+            return NO  # the loop is being made, or rewritten
+        if yields[index] == arguments[index]:
+            return [inits[index]], False
+        with self._deeper() as is_allowed:
+            found = [is_allowed and self.holds(init, known) for init in inits]
+            before: list[bool] = []
+            while found[index] and found != before:
+                before, carries = found, {**known, **dict(zip(arguments, found, strict=True))}
+                found = [f and self.holds(v, carries) for v, f in zip(yields, found, strict=True)]
+        return YES if found[index] else NO
+
+    def _of_call(self, call: Any, index: int, known: Known) -> Sources:
+        """Decide a result of a call by that of the function, given what holds of the operands.
+
+        Only operands that it depends on are looked at: calls have thousands, and as many results.
+        """
+        function = self.functions.get(called(call) or "")
+        if function is None or not len(function.regions[0].blocks):
+            return NO
+        block = function.regions[0].blocks[0]
+        with self._deeper() as is_allowed, self._called(block, call.operands, known):
+            inside: Known = {}
+            found = (
+                is_allowed
+                and all(self.holds(argument, inside) for argument in self.needed(call, block))
+                and self.holds(terminator(block).operands[index], inside)
+            )
+        return YES if found else NO
+
+    @contextlib.contextmanager
+    def _called(self, block: Any, operands: Any, outside: Known) -> Iterator[None]:
+        """Run the body with the arguments of a function standing for these operands of a call."""
+        before = self._calls.get(block)
+        self._calls[block] = operands, outside
+        yield
+        if before is None:
+            del self._calls[block]
+        else:
+            self._calls[block] = before
+
+    @contextlib.contextmanager
+    def _deeper(self) -> Iterator[bool]:
+        """Run the body one level deeper; yield False if that is too deep."""
+        self._depth += 1
+        try:
+            yield self._depth < DEEPEST
+        finally:
+            self._depth -= 1

@@ -10,9 +10,9 @@ from typing import Any
 from pullback._jax import ir, remat
 from pullback.ir import build
 from pullback.ir.build import Value
+from pullback.ir.dataflow import NO, YES, Known, Query, Sources
 from pullback.ir.purity import PLACEMENT, target_of
-from pullback.ir.regions import BRANCHES, blocks, operands_of, terminator
-from pullback.ir.symbols import CALL, callee
+from pullback.ir.regions import BRANCHES, WHILE, blocks, operands_of, terminator
 from pullback_runtime._module import MEMORY_KIND
 
 DEVICE, HOST = "device", "pinned_host"
@@ -56,31 +56,32 @@ _KEPT_IN_PLACE = frozenset(
 """Ops whose result is where their first operand is; of composites, the marks."""
 
 
-def is_on_host(v: Value, functions: dict[str, Any]) -> bool:
-    """Return True if a value was moved to the host, or is a stack of such values."""
-    if isinstance(v, ir.BlockArgument):
-        return False
-    operation = v.owner.operation
-    name, index = operation.name, list(operation.results).index(v)
-    if is_placed(v):
-        named = ir.DictAttr(operation.attributes[_FRONTEND])
-        return bool(ir.StringAttr(named[_BUFFER]).value == HOST)
-    if name in _KEPT_IN_PLACE:
-        return is_on_host(operation.operands[0], functions)
-    if name == "stablehlo.dynamic_update_slice":
-        return is_on_host(operation.operands[1], functions)
-    if name == "stablehlo.optimization_barrier":
-        return is_on_host(operation.operands[index], functions)
-    made = blocks(functions[callee(operation)] if name == CALL else operation)
-    if name in (CALL, *BRANCHES):
-        return any(is_on_host(terminator(b).operands[index], functions) for b in made)
-    return name == "stablehlo.while" and is_on_host(terminator(made[1]).operands[index], functions)
+class _OnHost(Query):
+    """The question whether a value was moved to the host, or is a stack of such values."""
+
+    def sources(self, v: Value, known: Known) -> Sources:
+        if isinstance(v, ir.BlockArgument):
+            return NO
+        operation = v.owner.operation
+        if is_placed(v):
+            named = ir.DictAttr(operation.attributes[_FRONTEND])
+            return YES if ir.StringAttr(named[_BUFFER]).value == HOST else NO
+        if operation.name in _KEPT_IN_PLACE:
+            return [operation.operands[0]], False
+        if operation.name == "stablehlo.dynamic_update_slice":
+            return [operation.operands[1]], False
+        if operation.name == WHILE:  # a stack starts as zeros
+            return [terminator(blocks(operation)[1]).operands[v.result_number]], False
+        if operation.name in BRANCHES:
+            return [terminator(b).operands[v.result_number] for b in blocks(operation)], True
+        return super().sources(v, known)
 
 
 def note_results(function: Any, functions: dict[str, Any]) -> None:
     """Note which results of an entry are on the host, as XLA requires."""
     results = operands_of(terminator(blocks(function)[0]))
-    found = [is_on_host(v, functions) for v in results]
+    query, known = _OnHost(functions), Known()
+    found = [query.holds(v, known) for v in results]
     if any(found):
         note = {MEMORY_KIND: build.string(HOST)}
         attributes = [ir.DictAttr.get(note if there else {}) for there in found]

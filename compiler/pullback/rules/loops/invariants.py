@@ -7,8 +7,9 @@ from typing import Any
 
 from pullback._jax import ir
 from pullback.autodiff.registry import RULES, Op
-from pullback.autodiff.residuals import again, computed, decided, inputs_of, is_view
+from pullback.autodiff.residuals import again, computed, inputs_of, is_view
 from pullback.ir.build import Value
+from pullback.ir.dataflow import NO, YES, Sources, decided
 from pullback.ir.purity import Purity
 from pullback.ir.regions import block_of, blocks, captures
 
@@ -33,39 +34,31 @@ class Invariants:
         self._op = op
         self._outside = outside
         self._purity = Purity(functions)
-        self._does_vary: dict[Value, bool] = {}
+        self._is_invariant: dict[Value, bool] = {}
         self._made: dict[Value, Value] = {}
         self._is_swept = False
 
     def after_sweep(self) -> None:
         """Forget which values vary: the sweep is over and replaces nothing in the body any more."""
         self._is_swept = True
-        self._does_vary.clear()
+        self._is_invariant.clear()
 
     def find(self, v: Value) -> Value | None:
         """Hoist the op of a value out of the loop; return None if it varies or is a view."""
         if isinstance(v, ir.BlockArgument) or is_view(v.owner.operation):
             return None
-        if decided(v, self._does_vary, self._decide):
+        if not decided(v, self._is_invariant, self._sources):
             return None
         return computed(v, self._made, self._outside, self._move)
 
-    def _decide(self, v: Value) -> Value | None:
-        """Record whether a value varies; return an input for which that must be decided first."""
+    def _sources(self, v: Value) -> Sources:
+        """Return the values that have to be invariant so that `v` is and can be hoisted."""
         if self._outside(v) is not None:
-            self._does_vary[v] = False
-            return None
+            return YES
         operation = None if isinstance(v, ir.BlockArgument) else v.owner.operation
         if operation is None or self._may_be_replaced(operation):
-            self._does_vary[v] = True
-            return None
-        inputs = inputs_of(v, operation)
-        for x in inputs:
-            if x not in self._does_vary:
-                return x
-        varies = any(self._does_vary[x] for x in inputs)
-        self._does_vary[v] = varies or not self._is_movable(operation)
-        return None
+            return NO
+        return (inputs_of(v, operation), False) if self._is_movable(operation) else NO
 
     def _may_be_replaced(self, operation: Any) -> bool:
         rule = None if self._is_swept else RULES.get(operation.name)
