@@ -32,7 +32,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 .PHONY: lint types
 .PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve docs-publish notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
-.PHONY: as-jax interpreters browser release-check
+.PHONY: as-jax interpreters browser release-check gradbench
 
 help:
 	@echo "make demo   a rule in its module, the derivative by it, the result beside plain JAX's"
@@ -55,6 +55,7 @@ help:
 	@echo "make gpu    on an NVIDIA GPU that is here: derivatives next to JAX's"
 	@echo "make matrix all that JAX differentiates, with each JAX that pullback supports"
 	@echo "make release-check   build both distributions and try them in fresh environments"
+	@echo "make gradbench   the tool for GradBench, checked and timed"
 	@echo "make test-oldest   all tests with the oldest of these"
 	@echo "make lint | types | setup | clean"
 
@@ -247,6 +248,10 @@ release-check: $(RELEASE)
 	$(AUTOMATION) vendor.citation-file-format CITATION.cff
 	$(RUN) $(BIN)/python -m tests.release dist \
 	  $(foreach minor,11 12 13 14,$(call first_usable,$(minor)))
+
+# What would be sent to GradBench: all evals, their outputs checked, times beside JAX's.
+gradbench: setup
+	$(RUN) $(BIN)/python packaging/gradbench/drive.py
 
 fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/files/test_damage.py \
