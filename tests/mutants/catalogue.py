@@ -1228,7 +1228,7 @@ AROUND = (
         ("tests/frontend/test_mutable_arrays.py",),
     ),
     Mutant(
-        "_jax.call_operands:_with_forwarded",
+        "_jax.holders:_with_forwarded",
         "[i if i is None else i + count for i in forwarded]",
         "forwarded",
         (f"{VALUES_OF_RULES}::test_by_what_only_the_rule_uses",),

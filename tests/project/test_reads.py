@@ -13,6 +13,7 @@ import jax
 import pytest
 
 from pullback._jax import reads
+from pullback._jax.holders import HOLDERS
 from tests.project.test_layering import BEHIND_THE_GATE, GATES, ROOT, SOURCES, within
 
 pytestmark = pytest.mark.whole
@@ -111,6 +112,7 @@ def test_attributes():
 
 def test_parameters():
     every = found(parameters_in) | {k for tree in TREES.values() for k in through_the_gate(tree)}
+    every |= {key for each in HOLDERS.values() for key in (*each.bodies, each.inlined) if key}
     assert every - reads.OURS == set(reads.PARAMETERS)
 
 

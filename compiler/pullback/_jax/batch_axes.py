@@ -15,8 +15,7 @@ from typing import Any
 
 import jax
 
-from pullback._jax import call_operands, jaxprs, tracing
-from pullback._jax.retype import INLINED
+from pullback._jax import holders, jaxprs, tracing
 
 Places = frozenset[int | None]
 """Axes one of which holds the batch, alone or as its leading factor; None is for no batch."""
@@ -84,8 +83,7 @@ class _Batch:
         if len(known) < len(operands):
             return [None] * len(equation.outvars)
         name, params = jaxprs.name_of(equation), equation.params
-        if name in INLINED:
-            (body,) = (body for _, body in jaxprs.bodies_of(equation))
+        if (body := holders.called_function(equation)) is not None:
             return self.results(body, operands)
         if name == "scan":
             return self._scan(equation, known)
@@ -115,8 +113,7 @@ class _Batch:
 
     def _scan(self, equation: Any, operands: list[Places]) -> Found:
         body = equation.params["jaxpr"]
-        fixed = len(call_operands.lifted_arguments(equation, "jaxpr", body))
-        count = len(call_operands.carries(equation))
+        fixed, count = holders.counts_of_scan(equation.params)
         rows = [_shifted(each, -1) for each in operands[fixed + count :]]
         if not all(rows):  # a loop over the items
             return [None] * len(equation.outvars)

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax._src import sharding_impls as _sharding_impls
 
-from pullback._jax import jaxprs, tracing
+from pullback._jax import holders, jaxprs, tracing
 from pullback._jax.tangent_types import is_inexact
-
-try:
-    from jax._src import flattree as _flat_trees
-except ImportError:  # JAX 0.10 counts the operands of a scan instead
-    _flat_trees = None
-
 
 SOLVE = "custom_linear_solve"
 
@@ -130,13 +120,11 @@ def _entered(
     """Yield the bodies that an equation runs, with their first operands."""
     name, params = jaxprs.name_of(equation), equation.params
     if name == "scan":
-        body = params["jaxpr"]
-        lifted = len(lifted_arguments(equation, "jaxpr", body))
-        carried = lifted + len(carries(equation))
+        carried = sum(holders.counts_of_scan(params))
         place = -1 if params["reverse"] else 0
-        items = [each[place] for each in operands[carried:]] if params["length"] else None
-        if items is not None:
-            yield body, [*operands[:carried], *items], moves
+        if params["length"]:
+            items = [each[place] for each in operands[carried:]]
+            yield params["jaxpr"], [*operands[:carried], *items], moves
     elif name == "while":
         first, second = params["cond_nconsts"], params["body_nconsts"]
         state = slice(first + second, None)
@@ -151,60 +139,3 @@ def _entered(
         bodies = [body for _, body in jaxprs.bodies_of(equation)]
         if len(bodies) == 1 and len(jaxprs.inputs_of(bodies[0])) == len(operands):
             yield bodies[0], operands, moves
-
-
-def carries(scan: Any) -> Sequence[Any]:
-    """Return the results of a scan that are its carry."""
-    params = scan.params
-    if "num_carry" in params:
-        return scan.outvars[: params["num_carry"]]
-    return list(params["ft_in"].unpack()[1])
-
-
-def lifted_arguments(equation: Any, parameter: str, body: Any) -> list[Any]:
-    """Return the leading arguments of a body that hold the values it closes over.
-
-    They are the same in each run of the body.
-    """
-    opened_body, params = jaxprs.opened(body), equation.params
-    names = opened_body.debug_info.arg_names
-    count = len(opened_body.invars)
-    if "num_consts" in params and parameter == "jaxpr":
-        count = params["num_consts"]
-    elif "ft_in" in params:
-        count = len(list(params["ft_in"].unpack()[0]))
-    elif parameter in ("cond_jaxpr", "body_jaxpr"):
-        count = params[parameter.replace("jaxpr", "nconsts")]
-    elif names is not None and len(names) == count:
-        count = len(list(itertools.takewhile(operator.not_, names)))
-    return list(opened_body.invars[:count])
-
-
-def with_more_constants(name: str, params: dict[str, Any], counts: Sequence[int]) -> dict[str, Any]:
-    """Return the parameters of a call after adding leading operands that its bodies close over.
-
-    `counts` has the number added to each list of such operands; a `while` has two, the others one.
-    """
-    params, count = dict(params), counts[0]
-    fillers = {"donated_invars": False, "in_shardings": _sharding_impls.UNSPECIFIED}
-    fillers |= {"in_layouts": None}
-    for each in fillers.keys() & params.keys():
-        params[each] = (fillers[each],) * count + params[each]
-    if name == "while":
-        params["cond_nconsts"] += count
-        params["body_nconsts"] += counts[1]
-    elif "num_consts" in params:
-        params["num_consts"] += count
-        if "out_trees" in params:
-            params["out_trees"] = functools.partial(_with_forwarded, params["out_trees"], count)
-    elif "ft_in" in params:
-        constants, carry, inputs = params["ft_in"].unpack()
-        more = (_flat_trees.nones(count), constants)
-        params["ft_in"] = _flat_trees.pack((more, carry, inputs))
-    return params
-
-
-def _with_forwarded(trees: Callable[[], Any], count: int) -> tuple[Any, Any, list[int | None]]:
-    """Return `trees()` with forwarded operands renumbered for `count` more leading operands."""
-    out_tree, tree, forwarded = trees()
-    return out_tree, tree, [i if i is None else i + count for i in forwarded]

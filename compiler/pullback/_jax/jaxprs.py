@@ -163,12 +163,6 @@ def bodies_of(equation: Any) -> Iterator[tuple[str, Any]]:
             yield name, body
 
 
-def called_function(equation: Any) -> Any:
-    """Return the jaxpr of the function that a call calls; None for other equations."""
-    params = equation.params
-    return params.get("call_jaxpr", params.get("callee", params.get("call")))
-
-
 def bodies_fit(jaxpr: Any) -> bool:
     """Return True if all bodies are of jitted calls, with operands of the dtypes they take."""
     return all(

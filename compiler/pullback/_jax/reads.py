@@ -213,6 +213,7 @@ PARAMETERS = {
     "fft_lengths": "fft: how many axes it has",
     "ft_in": "scan: which operands are lifted, carried, mapped; from 0.11",
     "fwd": "custom_gradient in hijax: the forward rule",
+    "fwd_jaxpr": "remat_opt: the function",
     "fwd_jaxpr_thunk": "custom_vjp_call: the forward rule",
     "in_zeros": "custom_lin: which tangents are zero",
     "interpret": "pallas_call: is the kernel lowered to loops",

@@ -15,6 +15,7 @@ from jax._src.state import ReadEffect, RefEffect, discharge as _discharge
 from jax.extend import core as _extend_core
 
 from pullback._jax import jaxprs
+from pullback._jax.holders import holder_of
 
 _EFFECTS = _core.InternalMutableArrayEffect, RefEffect
 
@@ -28,19 +29,13 @@ _DISCHARGED = frozenset(
         "freeze",
         "free_ref",
         "optimization_barrier",
-        "jit",
-        "scan",
-        "while",
-        "cond",
-        "closed_call",
-        "eval_jaxpr",
-        "remat2",
-        "shard_map",
         "debug_callback",
         "debug_print",
     }
 )
-"""Primitives that stay differentiable when JAX discharges them; others would lose their rules."""
+"""Primitives that stay differentiable when JAX discharges them, beside those that hold jaxprs.
+
+Others would lose their rules."""
 
 
 _KERNELS = frozenset({"core_map", "mpmd_map"})
@@ -123,7 +118,7 @@ def _hold(equation: Any) -> Any:
         if _is_written_by_two_names(equation):
             raise HandedTwiceError(equation)
         equation = _unpinned(equation)
-        if jaxprs.name_of(equation) in _DISCHARGED:
+        if jaxprs.name_of(equation) in _DISCHARGED or holder_of(equation).is_discharged:
             return jaxprs.with_bodies(equation, lambda _, body: _held(body))
         equation = _without_its_own(equation)
     return passing(equation)

@@ -12,6 +12,7 @@ from jax._src import effects as _effects
 from jax._src.interpreters import partial_eval as _pe
 
 from pullback._jax import func, hijax, ir, jaxprs, tracing
+from pullback._jax.holders import holder_of
 from pullback._jax.primitives import calling, composite_of, decomposition, flattened
 
 Policy = Callable[..., Any]
@@ -79,10 +80,6 @@ def policy_of(equation: Any) -> Policy | None:
     return hijax.parameters_of(equation).get("policy")
 
 
-_REACHED = frozenset({jaxprs.JITTED, "scan", "while", "cond"})
-"""Primitives into whose bodies a policy looks for values to save."""
-
-
 class UnknownMemoryError(Exception):
     """Raised where a policy offloads to, or from, a memory that JAX has no space for.
 
@@ -106,7 +103,7 @@ def with_saved(jaxpr: Any, policy: Policy) -> Any:
     for equation in map(hijax.with_name, jaxprs.opened(jaxpr).eqns):
         name = jaxprs.name_of(equation)
         found = _ad_checkpoint.Recompute if name == jaxprs.JITTED else _asked(policy, equation)
-        if name in _REACHED:
+        if holder_of(equation).has_saved:
             equation = jaxprs.with_bodies(equation, functools.partial(_reached, policy=policy))
         if found is _ad_checkpoint.Recompute:
             equations.append(equation)

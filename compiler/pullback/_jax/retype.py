@@ -9,13 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback._jax import jaxprs, linear_maps
-
-INLINED = frozenset(
-    "jit closed_call remat2 custom_jvp_call custom_vjp_call custom_vmap_call core_call".split()
-    + [linear_maps.NAME]
-)
-"""Calls of one function with all of their operands, whose rules a value does not need."""
+from pullback._jax import holders, jaxprs
 
 TYPED = ("pure_callback", "io_callback", "ffi_call", "call_hi_primitive", "pallas_call")
 """Primitives that compute with the types they were traced for."""
@@ -66,11 +60,8 @@ def _equation(equation: Any, operands: list[Any]) -> Sequence[Any]:
         raise NotRetypedError(name)
     if name == "reduce_precision":
         return operands
-    if name in INLINED:
-        (body,) = (body for _, body in jaxprs.bodies_of(equation))
+    if (body := holders.called_function(equation)) is not None:
         return evaluate(jaxprs.close(body), operands)
-    if name == "linear_call":
-        return evaluate(jaxprs.close(equation.params["callee"]), operands)
     params = dict(equation.params)
     if any(jnp.issubdtype(jax.typeof(each).dtype, jnp.inexact) for each in operands):
         params = {key: _parameter(value) for key, value in params.items()}

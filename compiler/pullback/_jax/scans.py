@@ -21,12 +21,14 @@ from jax.extend.core import primitives as _primitives
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as _hlo
 
+from pullback._jax.holders import counts_of_scan
+
 
 def _lower(context: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Lower a scan, and return the values of its results."""
     if not _is_plain(context, params):
         return _mlir._lowerings[jax.lax.scan_p].rule(context, *operands, **params)
-    constants, carry = _counts(params)
+    constants, carry = counts_of_scan(params)
     avals = context.avals_in[constants + carry :]
     fixed, given, rows = _split(operands, [constants, carry, len(avals)])
     length, ys = params["length"], context.avals_out[carry:]
@@ -81,14 +83,6 @@ def _is_array(aval: Any) -> bool:
         and aval.sharding.mesh.empty
         and not aval.mat.varying
     )
-
-
-def _counts(params: dict[str, Any]) -> tuple[int, int]:
-    """Return how many operands of a scan are constants, and how many are the carry."""
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    constants, carry, _ = params["ft_in"].unpack()
-    return len(list(constants)), len(list(carry))
 
 
 def _split(values: Any, sizes: Sequence[int]) -> list[list[Any]]:

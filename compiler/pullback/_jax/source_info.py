@@ -11,7 +11,7 @@ from jax._src import source_info_util as _source_info
 from jax.extend import source_info_util as _public
 
 import pullback_runtime
-from pullback._jax import hijax, jaxprs
+from pullback._jax import hijax, holders, jaxprs
 
 _INTERNAL = tuple(os.path.dirname(str(m.__file__)) + os.sep for m in (np, pullback_runtime))
 
@@ -28,7 +28,7 @@ def function_name(jaxpr: Any) -> str:
 def is_of_user(closed: Any) -> bool:
     """Return True if the only equation of a closed jaxpr may call a function that a user wrote."""
     params = jaxprs.opened(closed).eqns[0].params
-    body = jaxprs.called_function(jaxprs.opened(closed).eqns[0])
+    body = holders.called_function(jaxprs.opened(closed).eqns[0])
     if "const_lengths" in params:  # a custom_linear_solve
         body = params["jaxprs"].matvec
     if (prim := hijax.mapped(params.get("_prim"))) is not None:

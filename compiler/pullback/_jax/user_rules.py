@@ -14,7 +14,7 @@ import jax
 from jax._src import custom_derivatives as _custom_derivatives, linear_util as _linear_util
 from jax._src.interpreters import batching as _batching
 
-from pullback._jax import derivatives, hijax, jaxprs, linear_maps, source_info, tracing
+from pullback._jax import derivatives, hijax, holders, jaxprs, linear_maps, source_info, tracing
 from pullback._jax.reflect import has_name, is_wrapped_function, variable
 
 
@@ -81,10 +81,9 @@ def rule_name(equation: Any) -> str | None:
     """Return the name of the user's function that an equation with a custom rule calls."""
     if jaxprs.name_of(equation) == linear_maps.NAME:
         return linear_maps.parts_of(equation).name
-    for body in ("call_jaxpr", "callee"):
-        if body in equation.params:
-            name = source_info.function_name(equation.params[body])
-            return _custom_gradient_name(equation) if name == "wrapped_fun" else name
+    if (body := holders.called_function(equation)) is not None:
+        name = source_info.function_name(body)
+        return _custom_gradient_name(equation) if name == "wrapped_fun" else name
     if jaxprs.name_of(equation) == "custom_lin":
         return str(equation.params["bwd"].debug_info.func_name) + "_forward"
     if "_prim" in equation.params:

@@ -7,24 +7,13 @@ In the body of a custom rule they stay, for its operands are the user's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from pullback._jax import call_operands, jaxprs
+from pullback._jax import holders, jaxprs
 
 LARGEST_INLINE = 64
 """Arrays with more elements become arguments."""
-
-Bodies = dict[str, tuple[tuple[str, int | str], ...]]
-
-BODIES: Bodies = {
-    "jit": (("jaxpr", 0),),
-    "scan": (("jaxpr", 0),),
-    "while": (("cond_jaxpr", 0), ("body_jaxpr", "cond_nconsts")),
-    "cond": (("branches", 1),),
-    "remat2": (("jaxpr", 0),),
-}
-"""The parameters of a call that hold its functions, and where the operands of each begin."""
 
 Arrays = dict[int, tuple[Any, Any]]  # by identity: the array, and its type
 
@@ -49,14 +38,14 @@ class _Hoisting:
             constants = jaxprs.constants_of(jaxpr)
             arrays = {id(array): (array, var.aval) for var, array in constants if _large(array)}
             for equation in jaxpr.eqns:
-                for body, _ in BODIES.get(jaxprs.name_of(equation), ()):
+                for body in _bodies(equation):
                     arrays |= self._arrays_of_all(equation.params[body])
             self._found[id(jaxpr)] = arrays
         return self._found[id(jaxpr)]
 
     def _arrays_of_all(self, bodies: Any) -> Arrays:
         arrays: Arrays = {}
-        for jaxpr in sequence(bodies):
+        for jaxpr in holders.sequence(bodies):
             arrays |= self.arrays_of(jaxpr)
         return arrays
 
@@ -79,45 +68,20 @@ class _Hoisting:
 
     def _equation(self, equation: Any, variables: dict[int, Any]) -> Any:
         """Return the call with the arrays that its functions need as operands."""
-        name, params = jaxprs.name_of(equation), equation.params
-        bodies = BODIES.get(name, ())
-        needed = [self._arrays_of_all(params[body]) for body, _ in bodies]
-        if not any(needed):
+        needed = {name: self._arrays_of_all(equation.params[name]) for name in _bodies(equation)}
+        if not any(needed.values()):
             return equation
-        new = [[variables[key] for key in arrays] for arrays in needed]
-        return with_constants(equation, bodies, new, lambda i, body: self.bind(body, needed[i]))
+        new = {name: [variables[key] for key in arrays] for name, arrays in needed.items()}
+        return holders.with_constants(
+            equation, new, lambda name, body: self.bind(body, needed[name])
+        )
 
 
-def with_constants(
-    equation: Any,
-    bodies: Sequence[tuple[str, int | str]],
-    new: Sequence[Sequence[Any]],
-    change: Callable[[int, Any], Any],
-) -> Any:
-    """Return a call with more operands, before those of each of its functions.
-
-    Args:
-      bodies: the parameters that hold the functions, as in `BODIES`.
-      new: the operands, for each of them.
-      change: takes the index of a parameter and a function in it; returns one that takes them.
-    """
-    params, operands = equation.params, list(equation.invars)
-    changed = call_operands.with_more_constants(
-        jaxprs.name_of(equation), params, list(map(len, new))
-    )
-    for i, (parameter, start) in reversed(list(enumerate(bodies))):
-        at = params[start] if isinstance(start, str) else start
-        operands[at:at] = new[i]
-        functions = [change(i, body) for body in sequence(params[parameter])]
-        several = isinstance(params[parameter], tuple)
-        changed[parameter] = tuple(functions) if several else functions[0]
-    return equation.replace(invars=operands, params=changed)
+def _bodies(equation: Any) -> Iterable[str]:
+    """Return the parameters with bodies that get large arrays as operands."""
+    holder = holders.holder_of(equation)
+    return holder.bodies if holder.grows and not holder.has_rules else ()
 
 
 def _large(array: Any) -> bool:
     return getattr(array, "size", 0) > LARGEST_INLINE
-
-
-def sequence(bodies: Any) -> Sequence[Any]:
-    """Return the functions that a parameter of a call holds, one or several, as a sequence."""
-    return bodies if isinstance(bodies, tuple) else (bodies,)

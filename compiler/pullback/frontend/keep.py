@@ -18,6 +18,7 @@ from pullback._jax import (
     derivatives,
     equations_as_calls,
     hijax,
+    holders,
     jaxprs,
     linear_maps,
     named_axes,
@@ -33,7 +34,7 @@ from pullback._jax.reads import parameter
 from pullback._jax.tangent_types import check_tangents, is_inexact
 from pullback.errors import PullbackError
 from pullback.frontend import link, nested_programs
-from pullback.frontend.native import BATCHED_BY_JAX, RECURSED, is_native
+from pullback.frontend.native import BATCHED_BY_JAX, is_native
 from pullback.frontend.rewrites import simpler
 from pullback.frontend.rewrites.negative_powers import is_negative_power, with_a_rule
 from pullback.frontend.rules.call_table import CallTable
@@ -162,7 +163,7 @@ class Keeper:
     def _custom(self, equation: Any, debug_info: Any) -> Any:
         """Keep a call of a function with rules, or of a linear map with a transpose."""
         op = f"pullback.{jaxprs.name_of(equation)}"
-        decomposition = self.keep(jaxprs.close(jaxprs.called_function(equation)))
+        decomposition = self.keep(jaxprs.close(holders.called_function(equation)))
         return self._composite(
             equation, self.rules.register(op, equation, debug_info, decomposition)
         )
@@ -237,7 +238,7 @@ _WAYS: dict[str, Callable[[Keeper, Any, Any], Any]] = {
     CHECKPOINT: Keeper._checkpoint,
     **dict.fromkeys(user_rules.BACKWARD_ONLY, Keeper._backward_only),
     **dict.fromkeys(ON_EVERY_DEVICE | {remat.SAVED}, lambda keeper, equation, _: equation),
-    **dict.fromkeys(RECURSED - {"shard_map"}, Keeper._inside),
+    **dict.fromkeys(holders.STRUCTURE - {"shard_map"}, Keeper._inside),
 }
 """By primitive, the method that keeps its equations; `_primitive` keeps all others."""
 

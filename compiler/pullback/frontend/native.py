@@ -20,23 +20,6 @@ from pullback._jax.tangent_types import is_inexact
 from pullback.frontend.lowered_ops import Surroundings, ops_of
 
 BATCHED_BY_JAX = "custom_vmap_call"
-RECURSED = frozenset(
-    {
-        "jit",
-        "scan",
-        "while",
-        "cond",
-        "closed_call",
-        "eval_jaxpr",
-        BATCHED_BY_JAX,
-        "remat_opt",
-        "shard_map",
-    }
-)
-"""Higher-order primitives whose lowering is structure that our passes differentiate.
-
-The rule of a `custom_vmap` says how it is batched, which is done before a program is made; a
-`remat_opt` is the forward rule of a `custom_vjp`, for which JAX may run the function itself."""
 
 
 class Native(NamedTuple):

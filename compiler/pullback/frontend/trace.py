@@ -21,7 +21,6 @@ from pullback._jax.tangent_types import check_tangents, is_inexact
 from pullback.errors import DEEP, NestingError, PullbackError, nested_too_deep
 from pullback.frontend import callbacks, hoist_constants, symbolic_dimensions
 from pullback.frontend.closures import lift
-from pullback.frontend.closures.supply import Supply
 from pullback.frontend.exact_tree import ExactTree
 from pullback.frontend.keep import mutable_array, shares_values, without_mutable_arrays
 from pullback.frontend.rules.rule_table import RuleTable
@@ -134,15 +133,11 @@ def _by_identity(fun: Callable[..., Any], is_apart: bool) -> Callable[..., Any]:
 
 def _program(stages: Any, rules: RuleTable) -> Program:
     rules.constants.add(stages.jaxpr)
-    supply = Supply()
-    traced, lifted = supply.with_values_around(stages.jaxpr, tracing.lifted_tracers(stages))
-    around = zip(jaxprs.inputs_of(traced), lifted, strict=False)
-    meanings = {variable: (tracing.name_of(tracer),) for variable, tracer in around}
+    traced, lifted = lift.close_among(stages.jaxpr, tracing.lifted_tracers(stages))
     place = "among its arguments, or what it closes over"
     if references.are_taken(traced):
         raise mutable_array(place)
-    pure = without_mutable_arrays(lift.close(traced, meanings, supply))
-    closed, arrays = hoist_constants.hoist(pure)
+    closed, arrays = hoist_constants.hoist(without_mutable_arrays(traced))
     arrays = [*map(_owned, arrays), *lifted]
     kept = rules.keeper.keep(closed)
     check_tangents([*jaxprs.inputs_of(closed), *jaxprs.outputs_of(closed)], place)

@@ -13,7 +13,15 @@ from typing import Any
 import jax
 
 from pullback import Program, trace
-from pullback._jax import call_operands, jaxprs, named_axes, source_info, tracing, user_rules
+from pullback._jax import (
+    call_operands,
+    holders,
+    jaxprs,
+    named_axes,
+    source_info,
+    tracing,
+    user_rules,
+)
 from pullback._jax.tangent_types import is_inexact
 from pullback.as_jax.derivative_ops import ATTRIBUTE, RuleInModule
 from pullback.autodiff import registry
@@ -419,7 +427,7 @@ def _subject(
 
 def _function_name(rule: KeptCall) -> str:
     """Return the name that the function of a call has in Python, or of the composite that it is."""
-    body = jaxprs.called_function(_call(rule))
+    body = holders.called_function(_call(rule))
     return "" if body is None else jaxprs.opened(body).debug_info.func_name
 
 
@@ -450,7 +458,7 @@ def _written(origin: RuleInModule, rule: KeptCall) -> str:
 
 def _names(rule: KeptCall) -> tuple[str, ...]:
     """Return the names of a call's operands: those in its function, or in its forward rule."""
-    body, count = jaxprs.called_function(_call(rule)), len(rule.call.in_avals)
+    body, count = holders.called_function(_call(rule)), len(rule.call.in_avals)
     names = jaxprs.opened(body).debug_info.arg_names if body is not None else None
     if (names is None or len(names) != count) and rule.op == "pullback.custom_vjp_call":
         codes = [function.__code__ for function in user_rules_of(rule)[:1]]

@@ -1,108 +1,196 @@
-"""Closure conversion of rules: what they close over is read from the operands of their calls.
+"""Closure conversion of rules: what they close over becomes operands of their calls.
 
 JAX turns the values that a function with rules closes over into leading operands of its call, and
-takes the rules to close over nothing. But a rule that closes over the same value reads it from the
-trace that the call was in, which is over when the rule runs; and it would read the same value where
-the call is mapped, or made once more for other arguments. It is the operand that is meant.
+takes the rules to close over nothing. But a rule that closes over a value reads it from the trace
+that the call was in, which is over when the rule runs; and it would read the same value where the
+call is mapped, or made once more for other arguments. It is the operand that is meant.
 
-So before anything else is done with a jaxpr, each call gets what its rules close over as operands
-(supply.py), and its rules are wrapped in others that take all operands and find there what they
-close over. In the jaxpr of a rule, this is done again, for the calls in it. A value that is not an
-operand even so is left for leaked_values.py to judge once the rule has been traced.
+So before anything else is done with a jaxpr, one walk does two things for each call in it. What
+only the rules close over is passed to the call, and to each call around it, from where the value
+is. And the rules are wrapped in others that take all operands and find there what they close over.
+In the jaxpr of a rule, this is done again, for the calls in it. A value that is not an operand even
+so is left for leaked_values.py to judge once the rule has been traced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
-from pullback._jax import call_operands, derivatives, jaxprs, tracing, user_rules
+from pullback._jax import derivatives, holders, jaxprs, tracing, user_rules
+from pullback._jax.holders import holder_of, lifted_operands
 from pullback._jax.reads import parameter
-from pullback.frontend.closures.supply import CALLS, Supply
-from pullback.frontend.hoist_constants import BODIES
-from pullback.frontend.native import RECURSED
+from pullback.frontend.closures.reflect import reachable
 
 Meanings = Mapping[Any, tuple[Any, ...]]
 """For each variable of a jaxpr, the names of the values of other traces that it stands for."""
 
-# By primitive and parameter, where the operands of the function in there begin.
-_BODIES = {name: dict(bodies) for name, bodies in (BODIES | CALLS).items()}
-_BODIES["shard_map"] = {"jaxpr": 0}  # what it closes over is whole on every device
 
-# JAX's, and ours. A primitive of a library may hold a function twice, and compare.
-_WITH_CALLS = RECURSED | _BODIES.keys() | {"linear_call", "custom_linear_solve"}
+def close(closed: Any) -> Any:
+    """Return a jaxpr whose rules read what they close over from the operands of their calls."""
+    return _Lifting().lifted(closed, {})
 
 
-def close(closed: Any, meanings: Meanings | None = None, supply: Supply | None = None) -> Any:
-    """Return the jaxpr with rules that read what they close over from the operands of their calls.
+def close_among(closed: Any, lifted: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Close a jaxpr that was traced while other traces go on; it may take more of their values.
 
-    `supply` is the one that has seen the jaxpr before, if there is one.
+    Args:
+      lifted: values of these, which its first arguments stand for.
+
+    Returns:
+      The jaxpr, and all such values that it takes: first those that only rules use.
     """
-    meanings, supply = meanings or {}, supply or Supply()
-    return _Closing().close(supply.supplied(closed, meanings), meanings)
+    lifting, had = _Lifting(), set(map(tracing.name_of, lifted))
+    needed = lifting.found_in(closed).values.items()
+    more = [value for name, value in needed if name not in had and tracing.is_going_on(value)]
+    leading = [jaxprs.Var(jax.typeof(value)) for value in more]
+    values = [*more, *lifted]
+    pairs = zip([*leading, *jaxprs.inputs_of(closed)], values, strict=False)
+    meanings = {variable: (tracing.name_of(value),) for variable, value in pairs}
+    return lifting.lifted(closed, meanings, leading), values
 
 
-class _Closing:
+class _Found(NamedTuple):
+    """What the rules of calls in a jaxpr close over.
+
+    Attributes:
+      calls: by position of each equation with such rules, and by parameter with its bodies, the
+        values from outside of these, by name, that are not operands of the calls yet.
+      values: those from outside of the jaxpr.
+      variables: the variables of the jaxpr that are operands of the calls.
+    """
+
+    calls: dict[int, dict[str, dict[Any, Any]]]
+    values: dict[Any, Any]
+    variables: set[Any]
+
+
+class _Lifting:
     """A memoized rewriter: a jaxpr that many calls share stays shared if it means the same."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[Any, dict[int, list[Any]]]] = {}
-        self._closed: dict[Any, Any] = {}
+        self._found: dict[int, tuple[Any, _Found]] = {}
+        self._without_tracers: dict[int, Any] = {}
+        self._lifted: dict[Any, tuple[Any, Any]] = {}
 
-    def close(self, jaxpr: Any, meanings: Meanings) -> Any:
-        """Rewrite a jaxpr, given the values of other traces that its variables stand for."""
-        calls = self._calls_in(jaxpr)
-        if not calls:
-            return jaxpr
-        lifted = dict.fromkeys(variable for found in calls.values() for variable in found)
-        here = {variable: meanings[variable] for variable in lifted if variable in meanings}
-        key = id(jaxpr), tuple(here.items())
-        if key not in self._closed:
-            equations = list(jaxpr.eqns)
-            for position in calls:
-                equations[position] = self._equation(equations[position], here)
-            self._closed[key] = jaxprs.with_like_equations(jaxpr, equations)
-        return self._closed[key]
-
-    def _calls_in(self, jaxpr: Any) -> dict[int, list[Any]]:
-        """Return the positions of equations with calls of rules, and what these close over."""
+    def found_in(self, jaxpr: Any) -> _Found:
+        """Return what the rules of calls in a jaxpr, and in its bodies, close over."""
         if id(jaxpr) not in self._found:
-            every = enumerate(map(self._lifted_by, jaxpr.eqns))
-            calls = {position: found for position, found in every if found is not None}
-            self._found[id(jaxpr)] = jaxpr, calls
+            self._found[id(jaxpr)] = jaxpr, self._find(jaxpr)
         return self._found[id(jaxpr)][1]
 
-    def _lifted_by(self, equation: Any) -> list[Any] | None:
-        """Return the operands that calls with rules in an equation close over; None without any."""
-        groups = []
-        if count := user_rules.rule_inside(equation).closed_over:
-            groups.append(equation.invars[:count])
-        is_known = jaxprs.name_of(equation) in _WITH_CALLS
-        for name, body in jaxprs.bodies_of(equation) if is_known else ():
-            if calls := self._calls_in(body):
+    def _find(self, jaxpr: Any) -> _Found:
+        found, own = _Found({}, {}, set()), {*jaxprs.inputs_of(jaxpr)}
+        for position, equation in enumerate(jaxpr.eqns):
+            if (holder := holder_of(equation)).bodies:
+                atoms, by_parameter = self._of_call(equation)
+                found.variables.update(a for a in atoms if not isinstance(a, jaxprs.Literal))
+                if by_parameter:
+                    found.calls[position] = by_parameter
+                for values in by_parameter.values() if holder.grows else ():
+                    found.values.update({k: v for k, v in values.items() if k not in own})
+            own.update(equation.outvars)
+        return found
+
+    def _of_call(self, equation: Any) -> tuple[list[Any], dict[str, dict[Any, Any]]]:
+        """Return the operands that rules in a call close over, and the values by parameter."""
+        atoms: list[Any] = []
+        by_parameter: dict[str, dict[Any, Any]] = {}
+        for name, body in jaxprs.bodies_of(equation):
+            if (inside := self.found_in(body)).calls:
                 operands = lifted_operands(equation, name, body)
-                inside = [variable for found in calls.values() for variable in found]
-                groups.append([operands[variable] for variable in inside if variable in operands])
-        atoms = [atom for group in groups for atom in group]
-        return [atom for atom in atoms if not isinstance(atom, jaxprs.Literal)] if groups else None
+                atoms += (operands[v] for v in inside.variables if v in operands)
+                by_parameter.setdefault(name, {}).update(inside.values)
+        rule = user_rules.rule_inside(equation)
+        outside = self._closed_over(equation, rule.known) if holder_of(equation).has_rules else {}
+        if rule.closed_over or outside:
+            atoms += equation.invars[: rule.closed_over]
+            by_parameter.setdefault("call_jaxpr", {}).update(outside)
+        return atoms, by_parameter
 
-    def _equation(self, equation: Any, meanings: Meanings) -> Any:
-        def closed(name: str, body: Any) -> Any:
-            return self.close(body, _meanings(lifted_operands(equation, name, body), meanings))
+    def _closed_over(self, equation: Any, known: Mapping[Any, int]) -> dict[Any, Any]:
+        """Return the traced values that a call's rules close over and that are not operands yet."""
+        rules = user_rules.rule_functions(equation)
+        count = len(self._without_tracers)
+        held = reachable(rules, backward=True, seen=self._without_tracers)
+        tracers = [*filter(tracing.is_tracer, held)]
+        while tracers and len(self._without_tracers) > count:  # these may lead to one
+            self._without_tracers.popitem()
+        named = {tracing.name_of(tracer): tracer for tracer in tracers}
+        return {name: tracer for name, tracer in named.items() if name not in known}
 
-        return of_operands(jaxprs.with_bodies(equation, closed), meanings)
+    def lifted(self, jaxpr: Any, meanings: Meanings, leading: Sequence[Any] = ()) -> Any:
+        """Rewrite a jaxpr to take `leading` first, given what its variables stand for."""
+        calls = self.found_in(jaxpr).calls
+        if not calls and not leading:
+            return jaxpr
+        here = {name: variable for variable, names in meanings.items() for name in names}
+        here |= {variable: variable for variable in jaxprs.inputs_of(jaxpr)}
+        equations = list(jaxpr.eqns)
+        for position, equation in enumerate(jaxpr.eqns):
+            if position in calls:
+                equations[position] = self._call(equation, calls[position], meanings, here)
+            here |= {variable: variable for variable in equation.outvars}
+        if not leading:
+            return jaxprs.with_like_equations(jaxpr, equations)
+        return jaxprs.with_arguments(jaxpr, leading, jaxprs.constants_of(jaxpr), equations)
+
+    def _call(
+        self,
+        equation: Any,
+        needed: Mapping[str, Mapping[Any, Any]],
+        meanings: Meanings,
+        here: Mapping[Any, Any],
+    ) -> Any:
+        """Return a call with operands for what its rules, and those inside of it, close over.
+
+        Args:
+          needed: the values, by parameter and name.
+          here: the variables of the jaxpr, by names of the values that they hold.
+        """
+        holder = holder_of(equation)
+        handed = {name: _handed(equation, name) for name in needed if holder.grows}
+        new = {}
+        for name, atoms in handed.items():
+            wanted = dict.fromkeys(here[value] for value in needed[name] if value in here)
+            new[name] = [variable for variable in wanted if variable not in atoms]
+
+        def change(name: str, body: Any) -> Any:
+            operands = dict(zip(jaxprs.inputs_of(body), handed.get(name, ()), strict=False))
+            operands |= lifted_operands(equation, name, body)
+            added = {jaxprs.Var(variable.aval): variable for variable in new.get(name, ())}
+            return self._body(body, _meanings(operands, meanings), _meanings(added, meanings))
+
+        changed = holders.with_constants(equation, new, change)
+        return of_operands(changed, meanings) if holder.has_rules else changed
+
+    def _body(self, body: Any, meanings: Meanings, added: Meanings) -> Any:
+        """Return a body with more arguments, given what these and its own ones stand for."""
+        found = self.found_in(body)
+        here = {
+            variable: names
+            for variable, names in meanings.items()
+            if variable in found.variables or not found.values.keys().isdisjoint(names)
+        }
+        key = id(body), tuple(added.values()), tuple(here.items())
+        if key not in self._lifted:
+            self._lifted[key] = body, self.lifted(body, {**here, **added}, [*added])
+        return self._lifted[key][1]
 
 
-def lifted_operands(equation: Any, parameter: str, body: Any) -> dict[Any, Any]:
-    """Return the operands that a body of an equation closes over, by its variables for them."""
-    start = _BODIES.get(jaxprs.name_of(equation), {}).get(parameter)
-    if start is None:
-        return {}
-    at = equation.params[start] if isinstance(start, str) else start
-    lifted = call_operands.lifted_arguments(equation, parameter, body)
-    return dict(zip(lifted, equation.invars[at:], strict=False))
+def _handed(equation: Any, name: str) -> Sequence[Any]:
+    """Return the operands that bodies are known to close over.
+
+    Branches have the same operands, but not all of them may tell which they close over.
+    """
+    if holder_of(equation).has_rules:
+        count = user_rules.rule_inside(equation).closed_over
+    else:
+        bodies = holders.sequence(equation.params[name])
+        count = min(len(holders.lifted_arguments(equation, name, body)) for body in bodies)
+    return holders.operands_of(equation, name)[:count]
 
 
 def _meanings(operands: Mapping[Any, Any], meanings: Meanings) -> Meanings:
@@ -117,7 +205,7 @@ def _meanings(operands: Mapping[Any, Any], meanings: Meanings) -> Meanings:
 def of_operands(equation: Any, meanings: Meanings | None = None) -> Any:
     """Return a call with its rules wrapped to take all operands; other equations as they are."""
     inside = user_rules.rule_inside(equation)
-    if jaxprs.name_of(equation) not in CALLS or inside.closed:
+    if not holder_of(equation).has_rules or inside.closed:
         return equation
     leading = dict(enumerate(equation.invars[: inside.closed_over]))
     positions = _meanings(leading, meanings or {})
@@ -214,4 +302,4 @@ def _closed_rule(
     for name, position in known.items():
         meanings[operands[position]] = (*meanings.get(operands[position], ()), name)
     changed = jaxprs.with_operands(closed, [*operands, *others], constants, chosen)
-    return close(changed, meanings)
+    return _Lifting().lifted(changed, meanings)

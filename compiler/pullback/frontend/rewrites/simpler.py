@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pullback._jax import equations_as_calls, hijax, jaxprs, tracing
+from pullback._jax import equations_as_calls, hijax, holders, jaxprs, tracing
 from pullback._jax.reads import parameter
 from pullback.frontend.rewrites import pallas_kernels
 
@@ -64,7 +64,7 @@ def _interpreted_kernel(equation: Any, jaxpr: Any) -> Any:
 
 def _unpartitioned(equation: Any, jaxpr: Any) -> Any:
     """Rewrite a `custom_partitioning` call as the function that one device computes."""
-    call = jaxprs.called_function(equation)
+    call = holders.called_function(equation)
     return equations_as_calls.as_jitted(
         equation, tracing.equations_to_function(call), "partitioned"
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from pullback._jax import batch_axes, jaxprs, tracing, user_rules
+from pullback._jax import batch_axes, holders, tracing, user_rules
 from pullback.errors import RuleResultError
 from pullback.frontend.rules.result_layouts import same_layouts
 from pullback.ir import locations
@@ -70,7 +70,7 @@ def axes_of_results(rule: KeptCall, values: Any) -> list[Axes] | None:
         for aval, given, place in zip(results, values.out_avals, places, strict=False)
     ]
     if any(len(each) != 1 for each in found):
-        function = jaxprs.called_function(rule.call.eqns[0])
+        function = holders.called_function(rule.call.eqns[0])
         same = same_layouts(function, values, rule.closed_over)
         possible = [_possible_axes(function, b, batches[:k]) for k, b in enumerate(batches)]
         for i, each in enumerate(found):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import jaxprs, tracing
-from pullback.frontend.closures.lift import lifted_operands
+from pullback._jax.holders import lifted_operands
 
 
 class LeakedError(Exception):

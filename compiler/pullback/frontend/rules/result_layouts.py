@@ -9,17 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from pullback._jax import jaxprs, primitives
+from pullback._jax import holders, jaxprs, primitives
 from pullback.program.memo import has_hash
-
-_INLINED = {
-    "jit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "remat_opt": "fwd_jaxpr",
-}
-"""Calls whose results are those of a jaxpr among their parameters."""
 
 Layout = frozenset[Hashable]
 """Numbers of the values that an elementwise operation was applied to; empty for a constant."""
@@ -62,7 +53,7 @@ class _Numbers:
 
         for equation in jaxpr.eqns:
             operands = [*map(layout, equation.invars)]
-            body = equation.params.get(_INLINED.get(jaxprs.name_of(equation), ""))
+            body = holders.called_function(equation)
             found: Sequence[Layout]
             if body is not None:
                 found = self.results(body, operands)
