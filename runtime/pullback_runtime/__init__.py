@@ -18,7 +18,7 @@ from pullback_runtime._errors import (
     ModuleError as ModuleError,
     PullbackRuntimeError as PullbackRuntimeError,
 )
-from pullback_runtime._names import with_jax as __getattr__  # noqa: F401
+from pullback_runtime._first_use import names as __dir__, with_jax as __getattr__  # noqa: F401
 from pullback_runtime._open import (
     CompiledAgainWarning as CompiledAgainWarning,
     load as load,

@@ -216,7 +216,7 @@ def test_files_of_the_runtime_import_in_no_circle():
 def test_what_loads_and_runs_files_imports_no_jax():
     """What the package imports at once, and the engines that are not JAX's."""
     below, reached = below_in_the_runtime(), set()
-    waiting = ["_names", "_open", "_pjrt"]
+    waiting = ["_first_use", "_open", "_pjrt"]
     while waiting:
         stem = waiting.pop()
         reached.add(stem)

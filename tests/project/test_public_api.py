@@ -13,7 +13,7 @@ pytestmark = pytest.mark.whole
 
 PACKAGES = ("pullback", "pullback_runtime")
 TYPES = "TYPE_CHECKING"
-NOT_EXPORTS = ("typing", "pullback_runtime._names", "pullback._first_use")
+NOT_EXPORTS = ("typing", "pullback_runtime._first_use", "pullback._first_use")
 
 
 def init_tree(package: str) -> ast.Module:
