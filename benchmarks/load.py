@@ -25,7 +25,7 @@ from rows import Row, Wanted, benchmark, in_turn
 import pullback as pb
 from pullback import _jax
 from pullback._jax import ir, stablehlo
-from pullback_runtime._artifact import open_module
+from pullback_runtime.files._artifact import open_module
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pullback.passes import manager
-from pullback_runtime import _erasure
 from pullback_runtime._jax import ir
+from pullback_runtime.ir import _erasure
 
 _OPERATION, _VALUE, _BLOCK = ir.Operation.__base__, ir.Value, ir.Block
 _KINDS = {

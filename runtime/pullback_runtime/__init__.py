@@ -5,8 +5,6 @@ Nothing here imports JAX before something is used that needs it.
 
 from typing import TYPE_CHECKING
 
-from pullback_runtime._container import ArtifactError as ArtifactError
-from pullback_runtime._engines import InstalledEngine as InstalledEngine, engines as engines
 from pullback_runtime._errors import (
     ArgumentError as ArgumentError,
     BackendNotFoundError as BackendNotFoundError,
@@ -25,8 +23,10 @@ from pullback_runtime._open import (
     load_executable as load_executable,
     save_executable as save_executable,
 )
-from pullback_runtime._portable import PortableProgram as PortableProgram
 from pullback_runtime._version import __version__ as __version__
+from pullback_runtime.engine._engines import InstalledEngine as InstalledEngine, engines as engines
+from pullback_runtime.files._container import ArtifactError as ArtifactError
+from pullback_runtime.files._portable import PortableProgram as PortableProgram
 
 if TYPE_CHECKING:
     from pullback_runtime._with_jax import (

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
-from pullback_runtime._engines import is_installed
 from pullback_runtime._errors import EngineNotFoundError
+from pullback_runtime.engine._engines import is_installed
 
 
 def importing(

@@ -50,7 +50,6 @@ from jaxlib.mlir.dialects import (
 )
 
 from pullback_runtime import _mlir as _of_jaxlib
-from pullback_runtime._contexts import Shared, cached
 from pullback_runtime._mlir import (
     TO_STABLEHLO,
     from_any_version,
@@ -61,6 +60,7 @@ from pullback_runtime._mlir import (
     sdy as sdy,
     stablehlo as stablehlo,
 )
+from pullback_runtime.ir._contexts import Shared, cached
 
 __all__ = ["DEBUG_EFFECT", "IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
 

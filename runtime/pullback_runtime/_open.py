@@ -8,10 +8,16 @@ import warnings
 from collections.abc import Collection
 from typing import Any
 
-from pullback_runtime import _engines, _entries, _executable_file
-from pullback_runtime._executable_file import ExecutableFile
-from pullback_runtime._portable import PortableProgram, open_compiled, open_portable, read_whole
-from pullback_runtime._reading import naming_file, read_bytes, refusing_damage
+from pullback_runtime.engine import _engines
+from pullback_runtime.files import _entries, _executable_file
+from pullback_runtime.files._executable_file import ExecutableFile
+from pullback_runtime.files._portable import (
+    PortableProgram,
+    open_compiled,
+    open_portable,
+    read_whole,
+)
+from pullback_runtime.files._reading import naming_file, read_bytes, refusing_damage
 
 Source = str | os.PathLike[str] | bytes
 
@@ -60,7 +66,7 @@ def load(
         opened = None if engine is None else _engines.open_engine(engine, plugin, backend)
         return open_portable(read_whole(source, entry, trusted), opened)
     _engines.check_engine(engine)
-    by_jax = importlib.import_module("pullback_runtime._load")
+    by_jax = importlib.import_module("pullback_runtime.files._load")
     return by_jax.load(
         source,
         entry=entry,

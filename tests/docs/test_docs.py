@@ -27,7 +27,8 @@ from pullback.autodiff import registry
 from pullback.autodiff.batch_rules import BATCHES
 from pullback.files import errors as artifact_errors
 from pullback_cli import main
-from pullback_runtime import _container as container, _errors as runtime_errors
+from pullback_runtime import _errors as runtime_errors
+from pullback_runtime.files import _container as container
 
 pytestmark = pytest.mark.whole
 

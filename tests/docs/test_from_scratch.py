@@ -13,7 +13,7 @@ import pytest
 
 import pullback as pb
 from pullback.passes.manager import run_pipeline
-from pullback_runtime._module import parse
+from pullback_runtime.ir._module import parse
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from_scratch.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)

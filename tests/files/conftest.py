@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pullback_runtime import _artifact, _constants
+from pullback_runtime.files import _artifact, _constants
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pullback_runtime import _container, _jax
+from pullback_runtime import _jax
 from pullback_runtime._jax import ir, stablehlo
+from pullback_runtime.files import _container
 
 
 def edited(

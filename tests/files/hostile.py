@@ -21,7 +21,7 @@ import pullback as pb
 import pullback_cli
 import pullback_runtime
 from pullback import artifact
-from pullback_runtime import _container, _portable
+from pullback_runtime.files import _container, _portable
 from tests.files import models
 
 

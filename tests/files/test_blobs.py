@@ -7,7 +7,8 @@ import pytest
 
 import pullback as pb
 from pullback import artifact
-from pullback_runtime import _bytecode_constants, _constants, _container, _module
+from pullback_runtime.files import _bytecode_constants, _constants, _container
+from pullback_runtime.ir import _module
 from tests.files import corpus
 
 

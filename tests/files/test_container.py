@@ -8,8 +8,9 @@ import pytest
 
 import pullback as pb
 from pullback import artifact
-from pullback_runtime import _container, _jax
+from pullback_runtime import _jax
 from pullback_runtime._jax import ir
+from pullback_runtime.files import _container
 from tests.files import models
 
 

@@ -13,9 +13,10 @@ import pullback_runtime as runtime
 from pullback import _jax, artifact
 from pullback._jax import ir
 from pullback.files import container
-from pullback_runtime import _custom_calls, _module
 from pullback_runtime._jax import operations_named
-from pullback_runtime._libraries import OF_TPUS
+from pullback_runtime.call._libraries import OF_TPUS
+from pullback_runtime.files import _custom_calls
+from pullback_runtime.ir import _module
 
 pytestmark = pytest.mark.whole
 

@@ -20,7 +20,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import pullback as pb
 import pullback_runtime as runtime
 from pullback import artifact
-from pullback_runtime import _jax, _module, _safe_parse
+from pullback_runtime import _jax
+from pullback_runtime.files import _safe_parse
+from pullback_runtime.ir import _module
 from tests.files import models
 
 CASES = int(os.environ.get("PULLBACK_FUZZ_CASES", "300"))

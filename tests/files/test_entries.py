@@ -17,7 +17,8 @@ from pullback import artifact
 from pullback.files import merge_entries
 from pullback.ir import ops
 from pullback.ir.symbols import functions, is_public
-from pullback_runtime import _container, _entries, _module
+from pullback_runtime.files import _container, _entries
+from pullback_runtime.ir import _module
 from tests.files import models
 
 WIDTH = 64
@@ -216,7 +217,7 @@ def test_constants_are_written_and_loaded_once(tmp_path, copy):
 
 
 def test_constants_that_stay_in_the_module(monkeypatch):
-    monkeypatch.setattr("pullback_runtime._artifact.EMBEDDED_BELOW", 1 << 30)
+    monkeypatch.setattr("pullback_runtime.files._artifact.EMBEDDED_BELOW", 1 << 30)
     content = _saved(**several(np.copy))
     loaded = pb.load(content, entry="other")
     assert loaded.constants == ()

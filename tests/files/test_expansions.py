@@ -16,7 +16,7 @@ import pullback as pb
 from pullback import artifact
 from pullback.errors import MissingRuleError
 from pullback.files.jax_export import match_expansions
-from pullback_runtime import _contexts
+from pullback_runtime.ir import _contexts
 from tests.files.models import of_export
 from tests.rounding import FUNCTION, close
 from tests.work import layers_of

@@ -13,7 +13,8 @@ import pytest
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
-from pullback_runtime import _container, _jax
+from pullback_runtime import _jax
+from pullback_runtime.files import _container
 from tests.files import models
 
 pytestmark = pytest.mark.whole

@@ -8,7 +8,7 @@ import pytest
 
 import pullback as pb
 from pullback.dialect import ops
-from pullback_runtime import _container
+from pullback_runtime.files import _container
 from tests.files import corpus
 
 FOLDER = Path(__file__).parent / "golden"

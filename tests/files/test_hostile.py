@@ -14,15 +14,9 @@ import pytest
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
-from pullback_runtime import (
-    _constants,
-    _container,
-    _engines,
-    _open,
-    _portable,
-    _safe_parse,
-    _symbolic,
-)
+from pullback_runtime import _open
+from pullback_runtime.engine import _engines
+from pullback_runtime.files import _constants, _container, _portable, _safe_parse, _symbolic
 from tests.files import hostile, models
 from tests.files.edited import edited
 from tests.work import layers_of
@@ -134,7 +128,7 @@ def test_a_helper_that_does_not_start(monkeypatch):
 
 FORKED = """
 import os
-from pullback_runtime import _safe_parse
+from pullback_runtime.files import _safe_parse
 content = _safe_parse.parse_elsewhere(b"module {}")
 assert _safe_parse._process
 if (child := os.fork()) == 0:

@@ -12,7 +12,8 @@ import pullback as pb
 import pullback_runtime
 from pullback import artifact
 from pullback._jax import ir
-from pullback_runtime import _container, _module
+from pullback_runtime.files import _container
+from pullback_runtime.ir import _module
 from tests.files import models
 
 

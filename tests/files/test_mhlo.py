@@ -15,7 +15,7 @@ from jax import lax
 import pullback as pb
 import pullback_runtime as runtime
 from pullback import artifact
-from pullback_runtime import _mhlo, _module
+from pullback_runtime.ir import _mhlo, _module
 
 FOLDER = Path(__file__).parent
 MODELS = sorted(f"{path.parent.name}/{path.stem}" for path in FOLDER.glob("*/*.mlir"))

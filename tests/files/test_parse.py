@@ -14,7 +14,9 @@ from pullback import artifact
 from pullback._jax import ir
 from pullback.files import vhlo_gaps
 from pullback.ir import ops
-from pullback_runtime import _container, _jax, _module
+from pullback_runtime import _jax
+from pullback_runtime.files import _container
+from pullback_runtime.ir import _module
 from tests.files import models
 from tests.files.test_golden import each_file
 

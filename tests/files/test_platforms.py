@@ -11,7 +11,7 @@ import pullback as pb
 import pullback_runtime
 from pullback import artifact
 from pullback.ir import ops
-from pullback_runtime import _module
+from pullback_runtime.ir import _module
 from tests.files import models
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")

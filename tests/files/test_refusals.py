@@ -19,7 +19,8 @@ from pullback import artifact
 from pullback.ir.ops import walk_calls
 from pullback.ir.verify import verify
 from pullback_cli import main
-from pullback_runtime import _jax, _module
+from pullback_runtime import _jax
+from pullback_runtime.ir import _module
 from tests.rules.processes import run_python
 
 HERE = "test_refusals.py"

@@ -22,7 +22,8 @@ from pullback import _jax, artifact
 from pullback._jax import ir
 from pullback.files import container
 from pullback.ir import ops
-from pullback_runtime import _container, _module
+from pullback_runtime.files import _container
+from pullback_runtime.ir import _module
 from tests.files import models
 from tests.rounding import FUNCTION, close
 from tests.work import layers_of
@@ -503,7 +504,7 @@ def test_many_large_constants_are_found_without_a_look_at_all_the_module_for_eac
     tables = [jnp.asarray(models.weights(1 << 12)) + i for i in range(20)]
     program = pb.trace(lambda x: sum(jnp.sum(table * x) for table in tables))(jnp.float32(1))
     content = artifact.serialize(program)
-    monkeypatch.setattr("pullback_runtime._constants.text_alone", None)
+    monkeypatch.setattr("pullback_runtime.files._constants.text_alone", None)
     assert len(pb.load(content).constants) == 20
 
 
@@ -513,7 +514,7 @@ def test_constants_of_a_small_file_stay_in_the_module(monkeypatch):
     program = pb.trace(lambda x: jnp.sum(jnp.tanh(x @ weights) @ weights))(jnp.ones((2, 128)))
     content = artifact.serialize(program)
     taken_out = pb.load(content)
-    monkeypatch.setattr("pullback_runtime._artifact.EMBEDDED_BELOW", 4 << 20)
+    monkeypatch.setattr("pullback_runtime.files._artifact.EMBEDDED_BELOW", 4 << 20)
     loaded, x = pb.load(content), jnp.ones((2, 128))
     assert (len(taken_out.constants), len(loaded.constants)) == (1, 0)
     ops = 4 * 128 + FUNCTION  # in sums of elements that add up to `scale`, but for their signs
@@ -530,7 +531,7 @@ def test_a_file_that_changes_after_it_was_loaded_changes_no_constant(
     tmp_path, monkeypatch, mapped_from
 ):
     """The digest was that of what was loaded, also where constants are put off to first use."""
-    monkeypatch.setattr("pullback_runtime._mmap.MAPPED_FROM", mapped_from)
+    monkeypatch.setattr("pullback_runtime.files._mmap.MAPPED_FROM", mapped_from)
     path, weights = tmp_path / "model.mlirbc", models.weights(1 << 14)
     pb.trace(lambda x: jnp.sum(weights * x))(jnp.float32(2)).save(path)
     programs = pb.load(path), pullback_runtime.load(path)

@@ -11,7 +11,7 @@ import pullback as pb
 import pullback_runtime
 from pullback import artifact
 from pullback_cli import main
-from pullback_runtime import _meshes
+from pullback_runtime.call import _meshes
 from tests.files.edited import edited
 from tests.files.test_parse import check_parse
 from tests.rules.processes import run_python

@@ -19,7 +19,8 @@ import pytest
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
-from pullback_runtime import ArgumentError, _jax_trees
+from pullback_runtime import ArgumentError
+from pullback_runtime.call import _jax_trees
 
 Pair = collections.namedtuple("Pair", "first second")
 

@@ -10,7 +10,9 @@ import pytest
 
 import pullback as pb
 from pullback import artifact
-from pullback_runtime import _container, _jax, _module
+from pullback_runtime import _jax
+from pullback_runtime.files import _container
+from pullback_runtime.ir import _module
 from tests.files import models
 from tests.files.edited import edited
 

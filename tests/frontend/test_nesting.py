@@ -20,7 +20,7 @@ from pullback._jax import ir
 from pullback.errors import NestingError
 from pullback.passes.base import Pass
 from pullback.passes.manager import run_pipeline
-from pullback_runtime._nesting import MOST, nesting
+from pullback_runtime.ir._nesting import MOST, nesting
 from tests.rounding import FUNCTION, close
 
 TENSOR = "tensor<f32>"

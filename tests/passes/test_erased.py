@@ -10,7 +10,7 @@ from jax import lax
 import pullback as pb
 from pullback import _jax
 from pullback._jax import ir
-from pullback_runtime._erasure import erase, erase_arguments, erasing, retire
+from pullback_runtime.ir._erasure import erase, erase_arguments, erasing, retire
 from tests import erased
 from tests.passes.programs import WS, XS, nested
 

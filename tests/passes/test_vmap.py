@@ -16,7 +16,8 @@ from pullback.errors import MissingRuleError
 from pullback.ir.modules import clone
 from pullback.passes.manager import run_pipeline, run_stages
 from pullback.passes.vmap import VMap
-from pullback_runtime import _module, call_module, make_handle
+from pullback_runtime import call_module, make_handle
+from pullback_runtime.ir import _module
 from tests.rules import harness
 from tests.rules.record import Case
 from tests.work import lines_run

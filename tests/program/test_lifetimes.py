@@ -18,8 +18,9 @@ from pullback.artifact import serialize
 from pullback.files.container import _Diagnostics
 from pullback.program import record
 from pullback.program.program import Program
-from pullback_runtime import ModuleHandle, _contexts, _jax as runtime_jax
-from pullback_runtime._load import LoadedProgram
+from pullback_runtime import ModuleHandle, _jax as runtime_jax
+from pullback_runtime.files._load import LoadedProgram
+from pullback_runtime.ir import _contexts
 
 X = jnp.linspace(0.1, 1.0, 3)
 

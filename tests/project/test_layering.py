@@ -201,10 +201,10 @@ def test_files_import_in_no_circle():
 
 def below_in_the_runtime() -> dict[str, set[str]]:
     """The files of the runtime that each of its files imports."""
-    files = {p.stem: p for p in RUNTIME.glob("*.py") if p.stem != "__init__"}
+    files = {p.stem: p for p in RUNTIME.rglob("*.py") if p.stem != "__init__"}
     found = {stem: set(imported_modules(path.read_text())) for stem, path in files.items()}
     return {
-        stem: {each for each in files if f"pullback_runtime.{each}" in modules}
+        stem: {each for each, path in files.items() if dotted(path) in modules}
         for stem, modules in found.items()
     }
 
@@ -221,7 +221,8 @@ def test_what_loads_and_runs_files_imports_no_jax():
         stem = waiting.pop()
         reached.add(stem)
         waiting += below[stem] - reached
-    modules = {stem: imported_modules((RUNTIME / f"{stem}.py").read_text()) for stem in reached}
+    files = {path.stem: path for path in RUNTIME.rglob("_*.py")}
+    modules = {stem: imported_modules(files[stem].read_text()) for stem in reached}
     with_jax = {s for s, each in modules.items() if any(re.match(r"jax(lib)?\b", m) for m in each)}
     assert not with_jax
     assert {"_container", "_portable", "_trees", "_arguments"} <= reached
@@ -253,8 +254,8 @@ COPIES_ALONE = {RUNTIME / "_jax.py"}
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_ir_is_erased_in_one_place(path):
-    """Elsewhere nobody knows who holds a handle to it: see `pullback_runtime._erasure`."""
-    alone = path == RUNTIME / "_erasure.py" or path in COPIES_ALONE
+    """Elsewhere nobody knows who holds a handle to it: see `pullback_runtime.ir._erasure`."""
+    alone = path == RUNTIME / "ir" / "_erasure.py" or path in COPIES_ALONE
     assert alone or not ERASURE.search(path.read_text())
 
 

@@ -13,7 +13,7 @@ import jax
 import pytest
 
 import pullback_runtime
-from pullback_runtime import _primitive
+from pullback_runtime.call import _primitive
 
 ROOT = Path(__file__).parents[2]
 

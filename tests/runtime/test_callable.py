@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pullback_runtime as runtime
-from pullback_runtime._callable import argument_paths
+from pullback_runtime.call._callable import argument_paths
 
 PARAMS = {"w": np.ones((2, 3), np.float32), "b": np.zeros(3, np.float32)}
 X = np.ones(2, np.float32)

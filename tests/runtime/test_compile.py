@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import pullback_runtime as runtime
-from pullback_runtime import _jax, _module
+from pullback_runtime import _jax
 from pullback_runtime._lazy_values import Recent
+from pullback_runtime.ir import _module
 
 TEXT = """
 func.func @main(%x: tensor<2xf32>, %y: tensor<2xf32>) -> tensor<2xf32> {
@@ -165,7 +166,7 @@ def test_threads_share_one_executable():
 
 
 def test_the_least_used_executable_is_forgotten_first(monkeypatch):
-    monkeypatch.setattr("pullback_runtime._compile._EXECUTABLES", Recent(2))
+    monkeypatch.setattr("pullback_runtime.call._compile._EXECUTABLES", Recent(2))
     first, second = runtime.compile(TEXT), runtime.compile(TEXT, entry="double")
     assert runtime.compile(TEXT) is first
     runtime.compile(TEXT, donate_argnums=(0,))

@@ -7,8 +7,9 @@ import weakref
 
 import pytest
 
-from pullback_runtime import _contexts, _jax, _module
-from pullback_runtime._contexts import Shared, cached
+from pullback_runtime import _jax
+from pullback_runtime.ir import _contexts, _module
+from pullback_runtime.ir._contexts import Shared, cached
 
 TEXT = b"func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }"
 

@@ -10,7 +10,7 @@ import jax
 import pytest
 
 import pullback_runtime as runtime
-from pullback_runtime import _engines
+from pullback_runtime.engine import _engines
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import gc
 import pytest
 
 from pullback_runtime import ErasureError
-from pullback_runtime._erasure import erase, erase_arguments, erasing, retire, spare
 from pullback_runtime._jax import fresh_context, ir
+from pullback_runtime.ir._erasure import erase, erase_arguments, erasing, retire, spare
 
 TEXT = """
 func.func @main(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback_runtime as runtime
-from pullback_runtime import _executable_file, _portable
+from pullback_runtime.files import _executable_file, _portable
 from tests.files import corpus
 from tests.work import layers_of
 

@@ -13,15 +13,11 @@ import numpy as np
 import pytest
 
 import pullback_runtime as runtime
-from pullback_runtime import (
-    _bytecode_names,
-    _container,
-    _engines,
-    _jax,
-    _module,
-    _portable,
-    _trees,
-)
+from pullback_runtime import _jax
+from pullback_runtime.call import _trees
+from pullback_runtime.engine import _engines
+from pullback_runtime.files import _bytecode_names, _container, _portable
+from pullback_runtime.ir import _module
 from tests.files import corpus
 from tests.files.edited import edited
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import pullback_runtime
-from pullback_runtime import _jax, _module, _resources
+from pullback_runtime import _jax
 from pullback_runtime._jax import ir
+from pullback_runtime.ir import _module, _resources
 
 TEXT = """func.func @main(%x: tensor<TYPE>) -> tensor<TYPE> {
   %one = stablehlo.constant dense<1> : tensor<TYPE>

@@ -14,7 +14,7 @@ import pytest
 import pullback
 import pullback_runtime
 from pullback.tools import module_io
-from pullback_runtime import _container
+from pullback_runtime.files import _container
 from tests.rounding import FUNCTION, close
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -193,8 +193,8 @@ def test_a_saved_program_goes_through_the_pipes_as_text(
 
     Those of a small file are constants of the module.
     """
-    monkeypatch.setattr("pullback_runtime._artifact.EMBEDDED_BELOW", embedded_below)
-    monkeypatch.setattr("pullback_runtime._artifact.MANY_EMBEDDED_BELOW", embedded_below)
+    monkeypatch.setattr("pullback_runtime.files._artifact.EMBEDDED_BELOW", embedded_below)
+    monkeypatch.setattr("pullback_runtime.files._artifact.MANY_EMBEDDED_BELOW", embedded_below)
     table = np.linspace(-1.0, 1.0, 8192, dtype=np.float32)
 
     @jax.custom_vjp

@@ -18,7 +18,7 @@ from pullback import _jax, artifact
 from pullback.passes import PASSES, PIPELINES, STOCK_PASSES, plugins
 from pullback.tools.module_io import parse_module
 from pullback_cli import opt as main
-from pullback_runtime import _container
+from pullback_runtime.files import _container
 from tests.rounding import FUNCTION, close
 
 pytestmark = pytest.mark.whole

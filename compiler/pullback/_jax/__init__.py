@@ -20,9 +20,9 @@ from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from pullback._jax import version as version  # it is checked first
-from pullback_runtime._contexts import Item, Shared, cached
-from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import fresh_context, hide_frames
+from pullback_runtime.ir._contexts import Item, Shared, cached
+from pullback_runtime.ir._erasure import erasing
 
 __all__ = [
     "PassManager",

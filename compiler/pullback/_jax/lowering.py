@@ -19,7 +19,7 @@ from pullback._jax import (
     named_axes,
     scans,
 )
-from pullback_runtime import _contexts
+from pullback_runtime.ir import _contexts
 
 
 class Lowering:

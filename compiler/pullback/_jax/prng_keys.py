@@ -9,7 +9,7 @@ from jax._src import core as _core
 from jax._src.lax import lax as _lax
 
 from pullback._jax import tracing
-from pullback_runtime._avals import is_key, physical
+from pullback_runtime.call._avals import is_key, physical
 
 __all__ = ["logical", "physical", "physical_type"]
 

@@ -21,7 +21,8 @@ from pullback.errors import ArgumentMismatchError
 from pullback.frontend.rules.trace_rule import converted
 from pullback.program import argument_leaves
 from pullback.program.program import Program
-from pullback_runtime import ArgumentError, _jax_trees
+from pullback_runtime import ArgumentError
+from pullback_runtime.call import _jax_trees
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,10 +36,11 @@ from pullback.program.program import Program
 from pullback.program.provenance import Recipe
 from pullback.program.record import Interface
 from pullback.program.symbolic import SymbolicProgram
-from pullback_runtime import Halves, ModuleHandle, Transposed, _module, call_module
-from pullback_runtime._jax_arguments import promoted_dtype
-from pullback_runtime._load import flat_trees
-from pullback_runtime._meshes import on_devices_of
+from pullback_runtime import Halves, ModuleHandle, Transposed, call_module
+from pullback_runtime.call._jax_arguments import promoted_dtype
+from pullback_runtime.call._meshes import on_devices_of
+from pullback_runtime.files._load import flat_trees
+from pullback_runtime.ir import _module
 
 
 def apply(program: Program | SymbolicProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -29,7 +29,7 @@ from pullback.program.derivation import Signature
 from pullback.program.memo import derived_once, once
 from pullback.program.program import Program
 from pullback.program.sparsity import Entries, entries
-from pullback_runtime._pattern import Pattern
+from pullback_runtime.files._pattern import Pattern
 
 
 def sparse_jacobian(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from pullback._jax import primitives
 from pullback.errors import ArgumentMismatchError
-from pullback_runtime._arguments import spell
+from pullback_runtime.call._arguments import spell
 
 
 def bounded_while_loop(

@@ -24,8 +24,8 @@ from pullback.program.library_routines import (
     options_of,
     routine_of,
 )
-from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._jax import load_lapack
+from pullback_runtime.ir._dtypes import element_dtype
 
 CONFIGURATION = "mhlo.backend_config"
 """The attribute with the options of a typed call, whatever version the op says it has."""

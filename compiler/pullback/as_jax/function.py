@@ -31,9 +31,9 @@ from pullback.autodiff import registry
 from pullback.errors import ArgumentMismatchError
 from pullback.ir.warn import warn_of_lost_rules
 from pullback.program import platform_variants
-from pullback_runtime._arguments import spell
 from pullback_runtime._jax import mesh_of, sharding_on
-from pullback_runtime._jax_arguments import promoted_dtype
+from pullback_runtime.call._arguments import spell
+from pullback_runtime.call._jax_arguments import promoted_dtype
 
 
 def as_jax(program: Any) -> Callable[..., Any]:

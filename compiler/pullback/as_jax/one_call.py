@@ -12,7 +12,7 @@ from pullback.ir import build
 from pullback.ir.modules import clone, take_entry
 from pullback.program.record import Interface
 from pullback_runtime import call_module
-from pullback_runtime._load import flat_trees
+from pullback_runtime.files._load import flat_trees
 
 ENTRY = "pullback_call"
 

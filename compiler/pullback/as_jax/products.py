@@ -10,7 +10,7 @@ from jax import lax
 from pullback._jax import stablehlo
 from pullback.as_jax.table import Array, OpInJax, evaluates
 from pullback.ir import build
-from pullback_runtime._dtypes import element_dtype
+from pullback_runtime.ir._dtypes import element_dtype
 
 
 def _precision(op: OpInJax) -> Any:

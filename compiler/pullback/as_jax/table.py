@@ -16,7 +16,7 @@ from pullback.ir.locations import user_line_of
 from pullback.ir.ops import CustomVJPCall, composite_name
 from pullback.ir.purity import target_of
 from pullback.ir.regions import SHARDINGS, operands_of, results_of
-from pullback_runtime._dtypes import element_dtype
+from pullback_runtime.ir._dtypes import element_dtype
 
 Array = Any
 Flat = Callable[..., list[Array]]

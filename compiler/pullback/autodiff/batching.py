@@ -44,7 +44,7 @@ from pullback.ir.regions import (
 )
 from pullback.ir.signatures import forget_layouts, set_signature
 from pullback.ir.symbols import called
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 Flags = Sequence[bool]
 Wanted = Sequence[bool | None] | None

@@ -21,7 +21,7 @@ from pullback.ir.regions import blocks, captured_by, operations, replace_op
 from pullback.ir.signatures import set_signature
 from pullback.ir.stacks import Stack, affine, is_one_slot, stacks_of
 from pullback.ir.while_loops import Loop, read_loop
-from pullback_runtime._erasure import erase, spare
+from pullback_runtime.ir._erasure import erase, spare
 
 GUARDED = "pullback.guarded"
 """Attribute of a checkpoint that is written here, whose effects happen in its first run only: the

@@ -21,7 +21,7 @@ from pullback.ir.locations import user_line
 from pullback.ir.purity import acts, is_used, target_of
 from pullback.ir.regions import BRANCHES, blocks, operations, terminator
 from pullback.ir.symbols import CALL, CALLS, called
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 
 def erase_effects(diff: Differentiation, block: Any, given: Sequence[Value]) -> None:

@@ -41,7 +41,7 @@ from pullback.ir.regions import (
     terminator,
 )
 from pullback.ir.signatures import set_signature
-from pullback_runtime._erasure import retire
+from pullback_runtime.ir._erasure import retire
 
 
 @dataclass(frozen=True)

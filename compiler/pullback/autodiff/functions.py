@@ -28,7 +28,7 @@ from pullback.ir.masks import masked
 from pullback.ir.purity import is_used
 from pullback.ir.regions import captures, operations, replace_terminator, terminator
 from pullback.ir.signatures import drop_arguments, forget_results, keep_arguments, set_signature
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.dataflow import NO, YES, Sources, decided
 from pullback.ir.traits import CHEAP, VIEW
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 _INFINITE = 1 << 60
 _CAST = "builtin.unrealized_conversion_cast"

@@ -50,7 +50,7 @@ from pullback.ir import build
 from pullback.ir.build import Value, inexact
 from pullback.ir.locations import user_line
 from pullback.ir.regions import latest
-from pullback_runtime._erasure import retire
+from pullback_runtime.ir._erasure import retire
 
 
 def identity(v: Value) -> Value:

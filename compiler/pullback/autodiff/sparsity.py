@@ -21,7 +21,7 @@ from pullback.ir.indexing import Dimensions
 from pullback.ir.regions import BRANCHES, blocks, captures, operations, terminator
 from pullback.ir.symbols import called, is_declaration
 from pullback.ir.traits import DATA, ELEMENTWISE
-from pullback_runtime._dtypes import element_dtype
+from pullback_runtime.ir._dtypes import element_dtype
 
 MOST_STEPS = 200_000
 """The most ops that are visited while loops are followed iteration by iteration."""

@@ -25,8 +25,8 @@ from pullback.ir.build import Value
 from pullback.ir.locations import user_line
 from pullback.ir.purity import is_used
 from pullback.ir.signatures import function_type
-from pullback_runtime._contexts import forgetting, keeps
-from pullback_runtime._erasure import erase, erase_arguments
+from pullback_runtime.ir._contexts import forgetting, keeps
+from pullback_runtime.ir._erasure import erase, erase_arguments
 
 Signature = tuple[Any, ...]
 

@@ -21,8 +21,8 @@ from pullback.ir.purity import differs_again, is_used, target_of
 from pullback.ir.regions import terminator
 from pullback.ir.signatures import function_type
 from pullback.ir.symbols import Symbols, called, make_private, make_public
-from pullback_runtime._erasure import erase
 from pullback_runtime._jax import operations_named
+from pullback_runtime.ir._erasure import erase
 
 _BARRIER, _STAND_IN = "stablehlo.optimization_barrier", "pullback.stand_in"
 

@@ -16,17 +16,11 @@ from pullback.frontend import callbacks
 from pullback.ir import locations, purity, symbols
 from pullback.ir.modules import clone
 from pullback.program.record import AnyProgram
-from pullback_runtime import (
-    __version__,
-    _constants,
-    _container,
-    _jax as runtime_jax,
-    _jax_trees,
-    _meshes,
-    _signature,
-)
-from pullback_runtime._arguments import spell
-from pullback_runtime._artifact import version_numbers
+from pullback_runtime import __version__, _jax as runtime_jax
+from pullback_runtime.call import _jax_trees, _meshes
+from pullback_runtime.call._arguments import spell
+from pullback_runtime.files import _constants, _container, _signature
+from pullback_runtime.files._artifact import version_numbers
 
 OLDEST_TARGET = (1, 0, 0)
 ACCURACY = "result_accuracy"

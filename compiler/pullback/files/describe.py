@@ -10,7 +10,8 @@ from pullback._jax import ir
 from pullback.files import container
 from pullback.files.errors import as_ours
 from pullback.ir import ops
-from pullback_runtime import _avals, _entries
+from pullback_runtime.call import _avals
+from pullback_runtime.files import _entries
 
 if TYPE_CHECKING:
     from pullback.program.program import Program

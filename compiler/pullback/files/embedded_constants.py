@@ -19,16 +19,12 @@ from pullback._jax.tangent_types import is_inexact
 from pullback.frontend import link
 from pullback.frontend.hoist_constants import hoist
 from pullback.ir.signatures import drop_arguments
-from pullback_runtime import (
-    _bytecode_constants,
-    _constants,
-    _jax as runtime_jax,
-    _module,
-    _resources,
-)
-from pullback_runtime._constants import Stub
-from pullback_runtime._erasure import erasing
+from pullback_runtime import _jax as runtime_jax
 from pullback_runtime._jax import operations_named
+from pullback_runtime.files import _bytecode_constants, _constants
+from pullback_runtime.files._constants import Stub
+from pullback_runtime.ir import _module, _resources
+from pullback_runtime.ir._erasure import erasing
 
 FIRST_STUB = 0x5A
 COMPARED_BYTES = 1 << 16

@@ -6,8 +6,8 @@ from typing import Any
 
 from pullback._jax import ir
 from pullback.errors import PullbackError
-from pullback_runtime import _container
 from pullback_runtime._errors import ModuleError
+from pullback_runtime.files import _container
 
 
 class ArtifactError(PullbackError, _container.ArtifactError):

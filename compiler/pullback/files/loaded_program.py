@@ -19,10 +19,12 @@ from pullback.passes.base import NoRules
 from pullback.program.platform_variants import choosing
 from pullback.program.program import Program
 from pullback.program.record import Interface
-from pullback_runtime import _artifact, _avals, _entries, _meshes, _module, _variants
-from pullback_runtime._backend import put_to_keep
 from pullback_runtime._lazy_values import Lazy
-from pullback_runtime._load import flat_trees
+from pullback_runtime.call import _avals, _meshes
+from pullback_runtime.call._backend import put_to_keep
+from pullback_runtime.files import _artifact, _entries, _variants
+from pullback_runtime.files._load import flat_trees
+from pullback_runtime.ir import _module
 
 ORDER = "order"
 """Metadata key of a file: how often its program can be differentiated, if that is limited."""
@@ -52,7 +54,7 @@ class LoadedRules(NoRules):
 def of_file(opened: _artifact.Opened, entry: str) -> Program:
     """Make the program of an entry of a saved file, with the others beside it."""
     make = functools.partial(_of_entry, opened, _entries.Placed())
-    entries = _entries.Entries(opened.entries, make)
+    entries = _entries.EntriesByName(opened.entries, make)
     return entries[_entries.find(entry, opened.entries)]
 
 

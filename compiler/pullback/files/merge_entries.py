@@ -16,9 +16,9 @@ from pullback.passes.manager import run_stages
 from pullback.program.derivation import PREPARE
 from pullback.program.record import AnyProgram
 from pullback.program.symbolic import SymbolicProgram
-from pullback_runtime import _meshes
-from pullback_runtime._entries import FIRST
-from pullback_runtime._erasure import erase
+from pullback_runtime.call import _meshes
+from pullback_runtime.files._entries import FIRST
+from pullback_runtime.ir._erasure import erase
 
 if TYPE_CHECKING:
     from pullback.program.program import Program

@@ -12,8 +12,8 @@ from pullback._jax import ir
 from pullback.frontend import link
 from pullback.ir.modules import clone, take_entry
 from pullback.ir.symbols import erase_unreachable, make_private
-from pullback_runtime import _module
-from pullback_runtime._variants import METADATA as METADATA
+from pullback_runtime.files._variants import METADATA as METADATA
+from pullback_runtime.ir import _module
 
 
 def merged(modules: Sequence[ir.Module]) -> tuple[ir.Module, list[str]]:

@@ -17,7 +17,8 @@ from pullback.files.symbolic import save_load
 from pullback.ir.modules import exchange_entry
 from pullback.ir.verify import verify
 from pullback.program.program import Program
-from pullback_runtime import _artifact, _entries, _module, _symbolic
+from pullback_runtime.files import _artifact, _entries, _symbolic
+from pullback_runtime.ir import _module
 
 
 def load(

@@ -17,9 +17,9 @@ from pullback.ir.purity import target_of
 from pullback.ir.regions import replace_op
 from pullback.ir.symbols import erase_unreachable, symbol
 from pullback.rules.derived import expand_op
-from pullback_runtime import _mhlo
-from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import operations_named, operations_where, run_passes
+from pullback_runtime.ir import _mhlo
+from pullback_runtime.ir._erasure import erasing
 
 CHLO = "chlo."
 CUSTOM_CALL = "stablehlo.custom_call"

@@ -28,7 +28,9 @@ from pullback.ir import locations
 from pullback.passes.as_run import as_run
 from pullback.program.record import positions_by_argument
 from pullback.program.symbolic import SymbolicProgram
-from pullback_runtime import _entries, _jax as runtime_jax, _meshes
+from pullback_runtime import _jax as runtime_jax
+from pullback_runtime.call import _meshes
+from pullback_runtime.files import _entries
 
 if TYPE_CHECKING:
     from pullback.program.program import Program

@@ -40,7 +40,7 @@ from pullback.frontend.rewrites.negative_powers import is_negative_power, with_a
 from pullback.frontend.rules.call_table import CallTable
 from pullback.frontend.rules.kept_call import KeptCall
 from pullback.ir import locations
-from pullback_runtime._symbolic import is_symbolic
+from pullback_runtime.files._symbolic import is_symbolic
 
 CHECK = "check"
 """A `checkify.debug_check`, which does nothing where `checkify` does not look."""

@@ -14,8 +14,8 @@ from pullback.ir import locations
 from pullback.ir.environment import Environment
 from pullback.ir.symbols import Symbols, functions, make_private, symbol as symbol_of, text_of
 from pullback.program.memo import has_hash
-from pullback_runtime import _module
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir import _module
+from pullback_runtime.ir._erasure import erase
 
 _MARK = "pullback.instead_of"
 

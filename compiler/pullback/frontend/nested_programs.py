@@ -19,8 +19,8 @@ from pullback.ir.symbols import make_private
 from pullback.passes.base import NoRules
 from pullback.program.handles import program_of
 from pullback.program.platform_variants import on
-from pullback_runtime._callbacks import shift_callbacks
-from pullback_runtime._handle import LOST_CHECKS
+from pullback_runtime.call._callbacks import shift_callbacks
+from pullback_runtime.call._handle import LOST_CHECKS
 
 if TYPE_CHECKING:
     from pullback.frontend.rules.call_table import CallTable

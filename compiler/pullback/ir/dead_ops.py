@@ -24,7 +24,7 @@ from pullback.ir.regions import (
     replace_terminator,
     terminator,
 )
-from pullback_runtime._erasure import erase, erase_arguments
+from pullback_runtime.ir._erasure import erase, erase_arguments
 
 
 def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from pullback.ir.warn import warn_of_lost_rules
-from pullback_runtime import _meshes
+from pullback_runtime.call import _meshes
 
 
 @dataclass(frozen=True, eq=False)

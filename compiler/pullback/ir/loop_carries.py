@@ -12,7 +12,7 @@ from pullback.ir.build import Value
 from pullback.ir.locations import user_line
 from pullback.ir.regions import blocks, remade, replace_terminator, terminator
 from pullback.ir.while_loops import read_loop
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 
 def buffer_of(v: Value, count: int) -> Value:

@@ -9,7 +9,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.ir import build
 from pullback.ir.symbols import erase_unreachable, functions, make_public
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 
 def clone(module: ir.Module) -> ir.Module:

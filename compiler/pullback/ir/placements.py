@@ -13,7 +13,7 @@ from pullback.ir.build import Value
 from pullback.ir.dataflow import NO, YES, Known, Query, Sources
 from pullback.ir.purity import PLACEMENT, target_of
 from pullback.ir.regions import BRANCHES, WHILE, blocks, operands_of, terminator
-from pullback_runtime._module import MEMORY_KIND
+from pullback_runtime.ir._module import MEMORY_KIND
 
 DEVICE, HOST = "device", "pinned_host"
 """Kinds of memory, as JAX names them."""

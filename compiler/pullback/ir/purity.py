@@ -8,7 +8,7 @@ from pullback._jax import ir
 from pullback.ir.build import flag
 from pullback.ir.symbols import called, is_declaration
 from pullback.ir.traits import OBSERVED
-from pullback_runtime import _custom_calls
+from pullback_runtime.files import _custom_calls
 
 PLACEMENT = "annotate_device_placement"
 """The custom call that moves a value to another memory, such as that of the host."""

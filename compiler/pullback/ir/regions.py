@@ -8,7 +8,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.ir import build
 from pullback.ir.build import Value, is_result_of
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 WHILE = "stablehlo.while"
 BRANCHES = ("stablehlo.case", "stablehlo.if")

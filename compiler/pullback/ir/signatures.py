@@ -12,7 +12,7 @@ from pullback.ir.build import Value
 from pullback.ir.purity import is_used
 from pullback.ir.regions import replace_terminator, terminator
 from pullback.ir.symbols import symbol
-from pullback_runtime._erasure import erase_arguments
+from pullback_runtime.ir._erasure import erase_arguments
 
 
 def function_type(arguments: Sequence[Any], results: Sequence[Any], context: Any) -> Any:

@@ -20,9 +20,9 @@ from pullback.ir.build import Value
 from pullback.ir.modules import clone, take_entry
 from pullback.ir.regions import captured_by, operations, terminator
 from pullback.ir.symbols import functions
-from pullback_runtime._dtypes import element_dtype
-from pullback_runtime._erasure import erase
 from pullback_runtime._jax import operations_where
+from pullback_runtime.ir._dtypes import element_dtype
+from pullback_runtime.ir._erasure import erase
 
 if TYPE_CHECKING:
     from pullback import Program

@@ -16,7 +16,7 @@ from pullback.ir.regions import replace_terminator, terminator
 from pullback.ir.signatures import keep_arguments, keep_results, set_signature
 from pullback.ir.symbols import functions
 from pullback.passes.base import Pass, Rules
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 STRUCTURED = frozenset(
     {

@@ -22,9 +22,9 @@ from pullback.passes.options import check_choices
 from pullback.passes.pipelines import Stage, format_pipeline, parse_pipeline
 from pullback.passes.printing import PLAIN, Printing, print_module
 from pullback.passes.statistics import Statistics
-from pullback_runtime._erasure import refusing_uses
 from pullback_runtime._errors import ErasureError
-from pullback_runtime._nesting import nesting
+from pullback_runtime.ir._erasure import refusing_uses
+from pullback_runtime.ir._nesting import nesting
 
 
 @dataclass(frozen=True)

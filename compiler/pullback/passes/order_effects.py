@@ -24,7 +24,7 @@ from pullback.ir.regions import (
 from pullback.ir.signatures import set_signature
 from pullback.ir.symbols import CALL, callee, functions, is_declaration, is_public
 from pullback.passes.base import Pass, Rules
-from pullback_runtime._erasure import erase, spare
+from pullback_runtime.ir._erasure import erase, spare
 
 WHILE = "stablehlo.while"
 

@@ -17,7 +17,7 @@ import numpy as np
 from pullback._jax import derivatives, tracing
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import ArgumentMismatchError, DerivativeTypeError, PullbackError
-from pullback_runtime._arguments import spell as spell
+from pullback_runtime.call._arguments import spell as spell
 
 FLOAT0 = jax.dtypes.float0
 Positions = int | Sequence[int] | None

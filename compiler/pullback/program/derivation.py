@@ -56,8 +56,8 @@ from pullback.program.platform_variants import for_each
 from pullback.program.read_residuals import residual_table
 from pullback.program.record import AnyProgram, Interface, P, R, Record, with_result_types
 from pullback.program.residual_table import ResidualTable
-from pullback_runtime import _module
 from pullback_runtime._jax import operations_where
+from pullback_runtime.ir import _module
 
 INLINE = InlineCalls(max_ops=8, in_loops=True)
 """Runs before differentiation: a small callee costs more as functions of its own than as ops."""

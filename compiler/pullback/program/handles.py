@@ -24,9 +24,10 @@ from pullback.passes.as_run import as_run
 from pullback.program import hooks, platform_variants
 from pullback.program.memo import once
 from pullback.program.record import Interface, R, Record
-from pullback_runtime import Halves, ModuleHandle, Transposed, _module
-from pullback_runtime._handle import LOST_CHECKS
+from pullback_runtime import Halves, ModuleHandle, Transposed
 from pullback_runtime._jax import operations_where
+from pullback_runtime.call._handle import LOST_CHECKS
+from pullback_runtime.ir import _module
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ from jax import lax
 from pullback._jax import ir
 from pullback.ir import build
 from pullback.ir.purity import target_of
-from pullback_runtime._libraries import home_of
+from pullback_runtime.call._libraries import home_of
 
 TEXT = "backend_config"
 _CONFIGURATIONS = ("mhlo.backend_config", TEXT)

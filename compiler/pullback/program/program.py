@@ -28,11 +28,11 @@ from pullback.program import (
 from pullback.program.argument_leaves import Positions, one_of
 from pullback.program.memory_budget import Memory
 from pullback.program.record import Record, positions_by_argument
-from pullback_runtime import _backend, _jax_trees
-from pullback_runtime._arguments import CallSignature, in_positions
-from pullback_runtime._convention import Callee
 from pullback_runtime._errors import ArgumentError
-from pullback_runtime._jax_arguments import refit
+from pullback_runtime.call import _backend, _jax_trees
+from pullback_runtime.call._arguments import CallSignature, in_positions
+from pullback_runtime.call._convention import Callee
+from pullback_runtime.call._jax_arguments import refit
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -27,7 +27,7 @@ from pullback.ir.traits import VIEW
 from pullback.ir.while_loops import read_loop
 from pullback.program.record import Record
 from pullback.program.residual_table import Recomputed, Residual, ResidualTable
-from pullback_runtime._arguments import spell
+from pullback_runtime.call._arguments import spell
 
 WHILE = "stablehlo.while"
 UNKNOWN = "no line of the user's"

@@ -36,10 +36,10 @@ from pullback.passes import manager
 from pullback.passes.base import Rules
 from pullback.passes.pipelines import Stage
 from pullback.program.provenance import Recipe, Retarget
-from pullback_runtime._arguments import spell
-from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._lazy_values import Item, Recent
-from pullback_runtime._pattern import Pattern
+from pullback_runtime.call._arguments import spell
+from pullback_runtime.files._pattern import Pattern
+from pullback_runtime.ir._dtypes import element_dtype
 
 ELIDED = f"// Constants of more than {MOST_ELEMENTS} elements are elided"
 

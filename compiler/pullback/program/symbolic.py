@@ -24,12 +24,14 @@ from pullback.ir.modules import text_of
 from pullback.passes.pipelines import Stage
 from pullback.program import derivation, hooks, platform_variants, symbolic_in_jax
 from pullback.program.record import AnyProgram, Interface
-from pullback_runtime import _jax_trees, _module, _symbolic
-from pullback_runtime._arguments import CallSignature
-from pullback_runtime._container import ArtifactError
 from pullback_runtime._errors import ArgumentError, DimensionError
 from pullback_runtime._jax import symbols_in
-from pullback_runtime._jax_arguments import refit
+from pullback_runtime.call import _jax_trees
+from pullback_runtime.call._arguments import CallSignature
+from pullback_runtime.call._jax_arguments import refit
+from pullback_runtime.files import _symbolic
+from pullback_runtime.files._container import ArtifactError
+from pullback_runtime.ir import _module
 
 OF_FIXED_SIZES = frozenset(
     "as_jax compile flatten handle linearize module rules run_passes split_vjp stage_rules "

@@ -28,7 +28,7 @@ from pullback.ir.regions import (
     terminator,
 )
 from pullback.rules.calls.func_call import before, scatter
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 
 def active_operands(op: Op) -> list[Value]:

@@ -14,7 +14,7 @@ from pullback.ir import build, loop_carries
 from pullback.ir.build import Value
 from pullback.ir.regions import blocks, operations
 from pullback.rules.derived import expanded
-from pullback_runtime._erasure import erase, spare
+from pullback_runtime.ir._erasure import erase, spare
 
 
 def scan(op: Op, operands: Sequence[Value]) -> list[Value]:

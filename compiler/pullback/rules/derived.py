@@ -31,7 +31,7 @@ from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.purity import Purity, is_used
 from pullback.ir.regions import operations, replace_op
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 
 def transposed(jvp: Jvp) -> Vjp:

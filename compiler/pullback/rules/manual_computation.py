@@ -32,7 +32,7 @@ from pullback.ir.regions import MANUAL, blocks, replace_terminator, terminator
 from pullback.rules.calls.func_call import before, scatter
 from pullback.rules.collectives import added
 from pullback.rules.custom_calls import summed
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 
 class _Shardings:

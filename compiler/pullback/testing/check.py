@@ -39,7 +39,7 @@ from pullback.testing.points import Point, points
 from pullback.testing.slopes import Draw
 from pullback.testing.solves import check_solve
 from pullback.testing.subjects import Subject, inexact
-from pullback_runtime._avals import is_key
+from pullback_runtime.call._avals import is_key
 
 USERS = ("custom_jvp_call", "custom_vjp_call", "linear_call", "call_hi_primitive")
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pullback.errors import UsageError
-from pullback_runtime import _avals
+from pullback_runtime.call import _avals
 
 DTYPES = {
     **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},

@@ -8,7 +8,7 @@ from rich.filesize import decimal
 
 import pullback_runtime
 from pullback.tools.show import note, working, writing
-from pullback_runtime import _artifact
+from pullback_runtime.files import _artifact
 
 
 def compile(

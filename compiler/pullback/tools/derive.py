@@ -24,7 +24,7 @@ from pullback.tools.sources import (
     load_source,
 )
 from pullback.tools.targets import blaming, naming
-from pullback_runtime._arguments import spell
+from pullback_runtime.call._arguments import spell
 
 Positions = int | tuple[int, ...] | None
 

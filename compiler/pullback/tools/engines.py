@@ -18,7 +18,8 @@ from pullback.tools import inputs as files
 from pullback.tools.arguments import random_array
 from pullback.tools.inputs import Arrays
 from pullback.tools.sources import Source
-from pullback_runtime import _avals, _module
+from pullback_runtime.call import _avals
+from pullback_runtime.ir import _module
 
 
 def signature(program: Program) -> tuple[Any, ...]:

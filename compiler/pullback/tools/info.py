@@ -18,9 +18,10 @@ from pullback.program.derivation import result_paths
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import is_text, standard_input
 from pullback.tools.targets import naming
-from pullback_runtime import _artifact, _container, _entries, _meshes
-from pullback_runtime._arguments import spell
 from pullback_runtime._jax import constraints_in
+from pullback_runtime.call import _meshes
+from pullback_runtime.call._arguments import spell
+from pullback_runtime.files import _artifact, _container, _entries
 
 
 def info(file: str, entry: str | None, allow_custom_calls: tuple[str, ...], as_json: bool) -> None:

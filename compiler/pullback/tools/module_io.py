@@ -13,7 +13,8 @@ from pullback._jax import ir
 from pullback.errors import PullbackError
 from pullback.files.errors import as_ours
 from pullback.ir.ops import restore_symbol_refs, walk_composites
-from pullback_runtime import _artifact, _container, _mhlo, _module, _symbolic
+from pullback_runtime.files import _artifact, _container, _symbolic
+from pullback_runtime.ir import _mhlo, _module
 
 SPLIT_MARKER = re.compile(r"^// -----.*$", re.MULTILINE)
 _PIPELINE_RESOURCE = re.compile(r'^\s*pipeline: "((?:[^"\\]|\\.)*)"', re.MULTILINE)

@@ -40,7 +40,7 @@ from pullback.tools.plugins import load_passes, load_rules
 from pullback.tools.show import versions
 from pullback.tools.sources import check_used
 from pullback.tools.targets import blaming
-from pullback_runtime import _container
+from pullback_runtime.files import _container
 
 FAILED = 1
 BAD_USAGE = 2

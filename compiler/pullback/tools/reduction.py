@@ -22,7 +22,7 @@ from pullback.ir.signatures import keep_arguments, keep_results
 from pullback.passes.manager import run_stages, verify_module
 from pullback.passes.pipelines import parse_pipeline
 from pullback_runtime import PullbackRuntimeError
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 Edit = Callable[[ir.Module], None]
 CONSTANT = "stablehlo.constant"

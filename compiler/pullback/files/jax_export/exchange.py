@@ -30,9 +30,11 @@ from pullback.program.platform_variants import together
 from pullback.program.record import Interface
 from pullback.program.symbolic import StoredForms, SymbolicProgram
 from pullback.program.symbolic_in_jax import differentiable
-from pullback_runtime import _artifact, _jax as runtime_jax, _meshes, _symbolic
-from pullback_runtime._callable import argument_paths
+from pullback_runtime import _jax as runtime_jax
 from pullback_runtime._jax import operations_named
+from pullback_runtime.call import _meshes
+from pullback_runtime.call._callable import argument_paths
+from pullback_runtime.files import _artifact, _symbolic
 
 if TYPE_CHECKING:
     from pullback.program.program import Program

@@ -35,8 +35,8 @@ from pullback.ir.symbols import (
     functions,
     names_in,
 )
-from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import operations_named
+from pullback_runtime.ir._erasure import erasing
 
 Function = Callable[[Any], Any]
 

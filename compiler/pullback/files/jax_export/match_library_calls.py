@@ -33,11 +33,11 @@ from pullback.program.library_routines import (
     options_of,
     routine_of,
 )
-from pullback_runtime import _module
-from pullback_runtime._dtypes import element_dtype
-from pullback_runtime._erasure import erase, erasing
 from pullback_runtime._jax import operations_named
-from pullback_runtime._libraries import home_of
+from pullback_runtime.call._libraries import home_of
+from pullback_runtime.ir import _module
+from pullback_runtime.ir._dtypes import element_dtype
+from pullback_runtime.ir._erasure import erase, erasing
 
 Types = Sequence[jax.ShapeDtypeStruct]
 ELEMENT_BY_ELEMENT = {f"stablehlo.{name}" for name in ("real", "imag", "negate", "complex")}

@@ -13,8 +13,8 @@ from pullback.ir import build
 from pullback.ir.inline import inline
 from pullback.ir.mlir_passes import run_stock
 from pullback.ir.verify import verify
-from pullback_runtime._erasure import erase, erasing
 from pullback_runtime._jax import operations_where
+from pullback_runtime.ir._erasure import erase, erasing
 
 POLYMORPHIC = "jax.uses_shape_polymorphism"
 REFINE = (

@@ -30,7 +30,9 @@ from pullback.program import symbolic_in_jax
 from pullback.program.record import Interface
 from pullback.program.symbolic import StoredForms, SymbolicProgram
 from pullback.program.symbolic_in_jax import Flat
-from pullback_runtime import _meshes, _module, _symbolic, _variants
+from pullback_runtime.call import _meshes
+from pullback_runtime.files import _symbolic, _variants
+from pullback_runtime.ir import _module
 
 if TYPE_CHECKING:
     from pullback.program.program import Program

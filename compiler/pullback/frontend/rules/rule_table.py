@@ -28,7 +28,7 @@ from pullback.ir.masks import Asked
 from pullback.ir.modules import clone
 from pullback.ir.ops import BATCHING_RULES
 from pullback.ir.symbols import Symbols
-from pullback_runtime._handle import LOST_CHECKS
+from pullback_runtime.call._handle import LOST_CHECKS
 
 LEAKS = (leaked_values.LeakedError, jax.errors.UnexpectedTracerError)
 """Errors of a rule that uses a value of a finished trace: ours, and JAX's in a `vmap`."""

@@ -31,7 +31,7 @@ from pullback.frontend.rules.kept_call import USERS, Batch, KeptCall
 from pullback.ir import locations
 from pullback.program import argument_leaves
 from pullback.program.memo import has_hash
-from pullback_runtime._dtypes import dtype_named
+from pullback_runtime.ir._dtypes import dtype_named
 
 OTHERWISE: dict[str, Callable[[Any], Callable[..., list[Any]]]] = {
     "reduce": as_fold,

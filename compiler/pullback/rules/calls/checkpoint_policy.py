@@ -41,7 +41,7 @@ from pullback.ir.signatures import drop_arguments, set_signature
 from pullback.ir.stacks import Stack, stacks_of
 from pullback.ir.symbols import callee
 from pullback.ir.while_loops import Loop, read_loop
-from pullback_runtime._erasure import erase
+from pullback_runtime.ir._erasure import erase
 
 _CALL, _LOOP = "func.call", "stablehlo.while"
 

@@ -24,7 +24,7 @@ from pullback.ir.regions import blocks, remade, replace_terminator, terminator
 from pullback.ir.stacks import affine, is_one_slot, uses
 from pullback.rules import products
 from pullback.rules.body_patterns import body_name
-from pullback_runtime._erasure import erase, erase_arguments
+from pullback_runtime.ir._erasure import erase, erase_arguments
 
 MUCH_LARGER = 4
 """How much larger a sum has to be than what is stacked for it, to be worth the memory."""

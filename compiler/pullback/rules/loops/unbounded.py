@@ -37,7 +37,7 @@ from pullback.ir.regions import blocks, captures, operations, replace_terminator
 from pullback.ir.signatures import set_signature
 from pullback.ir.while_loops import UNBOUNDED_SLOTS
 from pullback.rules.calls.func_call import before, scatter
-from pullback_runtime._erasure import erase, spare
+from pullback_runtime.ir._erasure import erase, spare
 
 
 def outline_body(diff: Differentiation, operation: Any, captured: Sequence[Value]) -> str:

@@ -45,7 +45,7 @@ from pullback.rules.loops.batched_stacks import Rows
 from pullback.rules.loops.invariants import Invariants
 from pullback.rules.loops.sums import Sums
 from pullback.rules.loops.unbounded import Checkpointed, count_iterations
-from pullback_runtime._erasure import erase, spare
+from pullback_runtime.ir._erasure import erase, spare
 
 # ------------------------------------------------------------------------------- activity
 

@@ -1,0 +1,1 @@
+"""Call modules: arguments and their trees, handles, JAX's primitive, and executables."""

@@ -1,0 +1,1 @@
+"""Modules of MLIR: parsed, prepared to be called, and edited."""
