@@ -100,6 +100,45 @@ def test_derived_programs_have_all_platforms(saved, x):
     np.testing.assert_allclose(derived.for_platform("tpu")(x), gradient, rtol=1e-5)
 
 
+def halves_of(cpu, cuda):
+    """The halves of reverse mode of a function that is another one on a GPU."""
+
+    def function(x):
+        return jnp.sum(jax.lax.platform_dependent(x, cpu=cpu, cuda=cuda))
+
+    return pb.trace(function, platforms=("cpu", "cuda"))(jnp.ones(3)).split_vjp()
+
+
+def test_halves_are_of_each_platform(x):
+    x = x[:3]
+    forward, linear = halves_of(jnp.sin, lambda x: 2.0 * x)
+    assert len({len(each.in_avals) for each in (linear, *linear.variants)}) == 2
+    for platform, slope in (("cpu", jnp.cos(x)), ("cuda", 2 * jnp.ones(3))):
+        ahead, back = (each.for_platform(platform) for each in (forward, linear))
+        residuals = ahead(x)[1]
+        assert len(residuals) == len(back.in_avals) - 1
+        np.testing.assert_allclose(back(residuals, 1.0)[0], slope, rtol=1e-6)
+        twice = back.jvp(1)(residuals, 1.0, 2.0)[1][0]
+        np.testing.assert_allclose(twice, 2 * slope, rtol=1e-6)
+
+
+def test_what_is_derived_of_halves_has_the_same_residuals_on_all_platforms(x):
+    x = x[:3]
+    forward, linear = halves_of(jnp.sin, jnp.cos)
+    derived = linear.jvp(1)
+    for platform, slope in (("cpu", jnp.cos(x)), ("cuda", -jnp.sin(x))):
+        residuals = forward.for_platform(platform)(x)[1]
+        moved = derived.for_platform(platform)(residuals, 1.0, 2.0)[1][0]
+        np.testing.assert_allclose(moved, 2 * slope, rtol=1e-6)
+    with pytest.raises(pb.PullbackError) as caught:
+        halves_of(jnp.sin, lambda x: 2.0 * x).linear.jvp(1)
+    assert caught.value.message == (
+        "a derivative in two parts has other residuals on another platform, of cpu, cuda: what is "
+        "derived of it is for one"
+    )
+    assert caught.value.do == "take the program for one platform: program.for_platform(…)"
+
+
 @pytest.mark.parametrize(
     "function",
     [models.doubled_sine, models.clipped, jax.lax.erf, lambda x: models.clipped(jnp.tan(x))],

@@ -453,15 +453,15 @@ DRIVERS = (
         ("tests/files/test_linear_algebra.py",),
     ),
     Mutant(
-        "program.platform_variants:after",
-        "before.retarget and before.retarget.then(step)",
-        "before.retarget",
+        "program.provenance:make",
+        "lowered and lowered.after(stages)",
+        "lowered",
         ("tests/program/test_retarget.py",),
     ),
     Mutant(
-        "program.platform_variants:_alike",
-        "_called(split[-1].module) == _called(other[-1].module)",
-        "split is not None",
+        "program.provenance:Fits.check",
+        "_called(lowered.after(self.second).module) != _called(self.linear.module)",
+        "lowered is None",
         ("tests/program/test_retarget.py",),
     ),
     Mutant(
@@ -735,9 +735,9 @@ DRIVERS = (
         ("tests/files/test_entries.py",),
     ),
     Mutant(
-        "program.record:Record._with_module",
-        'changes = {"entries": {}, **changes}',
-        "pass",
+        "program.record:Record._remade",
+        '{"_further": tuple(further), "_stages": stages, "entries": {}}',
+        '{"_further": tuple(further), "_stages": stages}',
         ("tests/files/test_entries.py",),
     ),
     Mutant(

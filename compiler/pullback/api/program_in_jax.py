@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 import pullback_runtime
-from pullback._jax import hijax, prng_keys, tracing
+from pullback._jax import hijax, ir, prng_keys, tracing
 from pullback._jax.tangent_types import high_type, is_inexact
 from pullback.errors import (
     ArgumentMismatchError,
@@ -25,15 +25,12 @@ from pullback.errors import (
     PullbackError,
 )
 from pullback.frontend.trace import trace
-from pullback.ir.modules import clone
-from pullback.passes import manager
-from pullback.program import batches, derivation, hooks, platform_variants
+from pullback.program import batches, derivation, hooks, provenance
 from pullback.program.argument_leaves import spell
 from pullback.program.halves import Sources, sources_of
 from pullback.program.handles import Origin, origin_of, program_of
 from pullback.program.memo import once
 from pullback.program.program import Program
-from pullback.program.provenance import Recipe
 from pullback.program.record import Interface
 from pullback.program.symbolic import SymbolicProgram
 from pullback_runtime import Halves, ModuleHandle, Transposed, call_module
@@ -277,9 +274,6 @@ def _mapped(
         batched, flags = batches.batched(program, in_axes, size)
     except MissingRuleError:  # tokens, dynamic shapes
         return None
-    batched = platform_variants.after(
-        program, lambda it: batches.batched(it, in_axes, size)[0], batched
-    )
     return batched.handle, tuple(0 if flag else None for flag in flags)
 
 
@@ -303,54 +297,40 @@ def _repeated(
 
 
 def _together(program: Program, in_axes: tuple[int | None, ...], size: int, along: Any) -> Any:
-    """Return a function that runs the program made again for a batch; None without a recipe."""
-    recipe = program.recipe
-    if recipe is None:
+    """Return a function that runs the program made again for a batch; None if it cannot be.
+
+    The batch lies along the mesh axis that `along` names, and leads all results.
+    """
+    closed, stages = program._source.closed, program._stages
+    if closed is None or not provenance.is_remade(stages):
         return None
-    flags, moved = recipe.batched(in_axes)
-    rules: Any = program.rules  # those of a trace
-    with rules.settings():
-        again = _made_again(recipe, moved, size, along)
-    if again is None:
+    flags, moved = provenance.to_batch(len(closed.in_avals), stages, in_axes)
+    axes = tuple(0 if i in moved else None for i in range(len(closed.in_avals)))
+    function = jax.vmap(tracing.equations_to_function(closed), axes, 0, axis_size=size)
+    items = zip(tracing.structs(closed.in_avals), axes, strict=True)
+    types = [tracing.batch_type_along(*item, size, along) for item in items]
+    try:
+        with program.rules.settings():
+            traced = trace(function)(*types)
+            if traced.constants:
+                return None
+            again = traced._remade(lambda each: each.after(stages), stages)
+    except NotImplementedError:  # a primitive that JAX cannot batch
         return None
+    handle = dataclasses.replace(again, interface=_flat_interface).handle
 
     def batched(*operands: Any) -> list[Any]:
         leading = [_leading(*each, size) for each in zip(operands, in_axes, flags, strict=True)]
-        return call_module(again.handle, *leading)
+        return call_module(handle, *leading)
 
     return batched
 
 
-def _made_again(recipe: Recipe, moved: set[int], size: int, along: Any) -> Program | None:
-    """Make a program again for a batch, its axis leading all results and the operands in `moved`.
-
-    These are positions in the jaxpr. The batch lies along the mesh axis that `along` names. Return
-    None where JAX cannot batch the function.
-    """
-    axes = tuple(0 if i in moved else None for i in range(len(recipe.closed.in_avals)))
-    function = jax.vmap(tracing.equations_to_function(recipe.closed), axes, 0, axis_size=size)
-    items = zip(tracing.structs(recipe.closed.in_avals), axes, strict=True)
-    types = [tracing.batch_type_along(*item, size, along) for item in items]
-    try:
-        program = trace(function)(*types)
-    except NotImplementedError:  # a primitive that JAX cannot batch
-        return None
-    if program.constants or program.recipe is None:
-        return None
-    return _with_stages(program, recipe)
-
-
-@platform_variants.for_each
-def _with_stages(program: Program, recipe: Recipe) -> Program:
-    """Return the program after the passes of another's recipe, with flat operands and results."""
-    module = clone(program.module)
-    manager.run_stages(module, recipe.stages, program.rules)
-    made = program.recipe and dataclasses.replace(recipe, closed=program.recipe.closed)
+def _flat_interface(module: ir.Module) -> Interface:
+    """Return the interface of a module whose operands and results are in no trees."""
     ins, outs = _module.signature(_module.find_entry(module, "main"), "main")
     in_tree, out_tree = flat_trees(len(ins), len(outs))
-    paths = tuple(f"operand {i}" for i in range(len(ins)))
-    interface = Interface(in_tree, out_tree, ins, outs, paths)
-    return program._with_module(module, interface=interface, recipe=made, retarget=None)
+    return Interface(in_tree, out_tree, ins, outs, tuple(f"operand {i}" for i in range(len(ins))))
 
 
 def _leading(operand: Any, axis: int | None, flag: bool, size: int) -> Any:

@@ -36,13 +36,12 @@ from pullback.program import (
     halves,
     memo,
     memory_budget,
-    platform_variants,
 )
 from pullback.program.derivation import Through, read_through
 from pullback.program.memo import derived_once
 from pullback.program.memory_budget import Memory
 from pullback.program.program import Program
-from pullback.program.record import P
+from pullback.program.record import P, here
 from pullback.program.symbolic import SymbolicProgram
 
 Parameters = ParamSpec("Parameters")
@@ -95,7 +94,7 @@ def program_of(
     """
     if isinstance(fun, Program):
         fun.flatten(args, kwargs)
-        return platform_variants.here(fun)
+        return here(fun)
     base, steps = _origin(fun)
     if base is fun:
         return trace(fun)(*args, **kwargs)

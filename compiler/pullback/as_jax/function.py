@@ -30,7 +30,7 @@ from pullback.as_jax.table import Array, Flat
 from pullback.autodiff import registry
 from pullback.errors import ArgumentMismatchError
 from pullback.ir.warn import warn_of_lost_rules
-from pullback.program import platform_variants
+from pullback.program import record
 from pullback_runtime._jax import mesh_of, sharding_on
 from pullback_runtime.call._arguments import spell
 from pullback_runtime.call._jax_arguments import promoted_dtype
@@ -41,7 +41,7 @@ def as_jax(program: Any) -> Callable[..., Any]:
     if program._environment.lost_after is not None:
         warn_of_lost_rules()
     registry.load_all()  # of composites, also those of installed packages
-    here = platform_variants.here(program).stage_rules()
+    here = record.here(program).stage_rules()
     in_known_ops(here.module)
     evaluation = Evaluation(here)
     run = _off_explicit_axes(evaluation.inline("main"), here.out_avals)

@@ -16,8 +16,8 @@ from pullback.files.errors import ArtifactError, as_ours
 from pullback.ir.environment import Environment
 from pullback.ir.ops import BATCHING_RULES
 from pullback.passes.base import NoRules
-from pullback.program.platform_variants import choosing
 from pullback.program.program import Program
+from pullback.program.provenance import ModuleSource, PlatformModule
 from pullback.program.record import Interface
 from pullback_runtime._lazy_values import Lazy
 from pullback_runtime.call import _avals, _meshes
@@ -83,18 +83,20 @@ def of_platforms(
     module = opened.module
     constants = _placed_later(opened.constants, placed or _entries.Placed())
     entries = _variants.entries_of(opened.metadata)
-    (first, platforms), *others = platform_variants.groups(module, entries) or [("main", ("cpu",))]
+    groups = platform_variants.groups(module, entries) or [("main", ("cpu",))]
+    (first, platforms), *others = groups
     if not others and not is_shared:
         return variant(opened, module, platforms, constants)
 
     def alone(entry: str, platforms: tuple[str, ...]) -> Program:
         return variant(opened, platform_variants.alone(module, entry), platforms, constants)
 
+    program = alone(first, platforms)
     if not others:
-        return alone(first, platforms)
-    further = Lazy(len(others), lambda: [alone(*each) for each in others])
-    program = dataclasses.replace(alone(first, platforms), variants=further)
-    return dataclasses.replace(program, retarget=choosing(program))
+        return program
+    further = Lazy(len(others), lambda: [alone(*each)._lowered for each in others])
+    source = ModuleSource.of(Lazy(len(groups), lambda: (program._lowered, *further)))
+    return dataclasses.replace(program, _further=further, _source=source)
 
 
 def variant(
@@ -104,10 +106,11 @@ def variant(
     constants: Sequence[jax.Array] = (),
     lost_after: int | None = None,
 ) -> Program:
-    """Make the variant of a program for platforms that share one module."""
+    """Make a program for platforms that share one module."""
     metadata = opened.metadata or {}
-    read = functools.partial(_interface, module, opened, len(constants))
-    interface = functools.cache(read) if opened.is_whole else read()
+    interface = functools.cache(functools.partial(_interface, opened, len(constants)))
+    if not opened.is_whole:
+        interface(module)
     lost, order = BATCHING_RULES in module.operation.attributes, metadata.get(ORDER)
     environment = Environment(
         platforms,
@@ -118,7 +121,7 @@ def variant(
         lost_after=_lost_after(metadata) if lost_after is None else lost_after,
     )
     rules: Any = LoadedRules(order if isinstance(order, int) else None)
-    return Program(module, interface, constants, rules, environment)
+    return Program(interface, constants, PlatformModule(module, rules, environment))
 
 
 def _lost_after(metadata: Mapping[str, Any]) -> int | None:
@@ -139,7 +142,7 @@ def _placed_later(constants: Sequence[np.ndarray], placed: _entries.Placed) -> S
     return Lazy(len(constants), lambda: placed(constants, place)) if constants else ()
 
 
-def _interface(module: ir.Module, opened: _artifact.Opened, hidden: int) -> Interface:
+def _interface(opened: _artifact.Opened, hidden: int, module: ir.Module) -> Interface:
     """Return the interface of `@main`, with what the file says of its arguments and results.
 
     Raises: ArtifactError if the file's description does not fit the module.

@@ -18,7 +18,6 @@ from pullback.ir.modules import clone
 from pullback.ir.symbols import make_private
 from pullback.passes.base import NoRules
 from pullback.program.handles import program_of
-from pullback.program.platform_variants import on
 from pullback_runtime.call._callbacks import shift_callbacks
 from pullback_runtime.call._handle import LOST_CHECKS
 
@@ -37,7 +36,7 @@ def merger(equation: Any, rules: CallTable) -> Callable[[ir.Module], Any]:
     def merge(target: ir.Module) -> tuple[str, list[Any]]:
         rules = table()
         assert rules is not None  # it is what lowers the equation
-        program = on(program_of(equation.params["handle"]), rules.environment.platforms[0])
+        program = program_of(equation.params["handle"])._on(rules.environment.platforms[0])
         source, symbol = _prepared(program, rules)
         before = {op.operation for op in target.body.operations}
         name = link.merge(target, source, symbol)

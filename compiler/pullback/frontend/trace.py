@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -26,9 +25,8 @@ from pullback.frontend.keep import mutable_array, shares_values, without_mutable
 from pullback.frontend.rules.rule_table import RuleTable
 from pullback.ir import locations
 from pullback.program import static_parts, symbolic
-from pullback.program.platform_variants import together
 from pullback.program.program import Program
-from pullback.program.provenance import Recipe, Retarget
+from pullback.program.provenance import ModuleSource, PlatformModule
 from pullback.program.record import Interface
 from pullback_runtime import default_backend
 
@@ -88,7 +86,7 @@ def trace(
             static_parts.check(args, kwargs)  # JAX's error names no path
             raise
         try:
-            return together([_program(stages, RuleTable((platform,))) for platform in chosen])
+            return _program(stages, chosen)
         except RecursionError as error:
             depth, equation = jaxprs.nesting(stages.jaxpr)
             if isinstance(error, NestingError) or depth < DEEP:
@@ -131,7 +129,8 @@ def _by_identity(fun: Callable[..., Any], is_apart: bool) -> Callable[..., Any]:
     return functools.update_wrapper(function, fun, updated=())
 
 
-def _program(stages: Any, rules: RuleTable) -> Program:
+def _program(stages: Any, platforms: tuple[str, ...]) -> Program:
+    rules = RuleTable(platforms[:1])
     rules.constants.add(stages.jaxpr)
     traced, lifted = lift.close_among(stages.jaxpr, tracing.lifted_tracers(stages))
     place = "among its arguments, or what it closes over"
@@ -143,8 +142,14 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     check_tangents([*jaxprs.inputs_of(closed), *jaxprs.outputs_of(closed)], place)
     hidden, name = len(arrays), stages.fun_name
     module = _lowered(kept, name, rules)  # what this calls is part of the environment
-    program = Program(
-        module=module,
+
+    def again(platform: str) -> PlatformModule:
+        table = rules.for_platform(platform)
+        with table.as_traced(closed):
+            lowered = _lowered(table.keeper.keep(closed), name, table)
+        return PlatformModule(lowered, table, table.environment)
+
+    return Program(
         interface=Interface(
             tracing.in_tree_of(stages),
             stages.out_tree,
@@ -152,20 +157,11 @@ def _program(stages: Any, rules: RuleTable) -> Program:
             jaxprs.argument_paths(traced)[len(lifted) :],
         ),
         constants=tuple(arrays),
-        rules=rules,
-        _environment=rules.environment,
-        recipe=Recipe(closed),
+        _lowered=PlatformModule(module, rules, rules.environment),
+        _further=tuple(map(again, platforms[1:])),
+        _source=ModuleSource(again, closed),
         _shares_values=_shares_values(stages.jaxpr),
     )
-    bare = dataclasses.replace(program, constants=(None,) * hidden)
-
-    def again(platform: str) -> Program:
-        table = rules.for_platform(platform)
-        with table.as_traced(closed):
-            module = _lowered(table.keeper.keep(closed), name, table)
-        return dataclasses.replace(bare, module=module, rules=table, _environment=table.environment)
-
-    return dataclasses.replace(program, retarget=Retarget(again))
 
 
 def _lowered(kept: Any, name: str, rules: RuleTable) -> ir.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,11 +11,11 @@ from pullback._jax import ir
 from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.dead_ops import erase_dead_ops
-from pullback.ir.modules import entry_of
+from pullback.ir.modules import drop_function, entry_of, take_entry
 from pullback.ir.purity import Purity, is_used
 from pullback.ir.regions import replace_terminator, terminator
 from pullback.ir.signatures import keep_arguments, keep_results, set_signature
-from pullback.ir.symbols import functions
+from pullback.ir.symbols import functions, is_public
 from pullback.passes.base import Pass, Rules
 from pullback_runtime.ir._erasure import erase
 
@@ -82,6 +83,32 @@ class ConvertResults(Pass):
             results = [build.converted(v, build.with_element(v.type, e)) for v, e in pairs]
         replace_terminator(block, results)
         set_signature(function)
+
+
+@dataclass(frozen=True)
+class Half(Pass):
+    """Make one of the two functions that a splitting pass leaves `@main`; erase the other.
+
+    Attributes:
+      second: take the second one. It is public, unlike a user's rule of the name `@main.bwd`, and
+        unlike the functions that JAX leaves public its name begins with `main.`.
+      last: the order of its last operands, those that are not residuals.
+    """
+
+    name: ClassVar[str] = "half"
+    second: bool = False
+    last: tuple[int, ...] = ()
+
+    def run(self, module: ir.Module, rules: Rules) -> None:
+        """Change the module in place."""
+        public = (name for name, each in functions(module).items() if is_public(each))
+        (name,) = filter(re.compile(r"main\.").match, public)
+        if not self.second:
+            drop_function(module, name)
+            return
+        take_entry(module, name)
+        count = len(entry_of(module)[1].arguments) - len(self.last)
+        ReorderOperands((*range(count), *(count + i for i in self.last))).run(module, rules)
 
 
 def _erase_producers(values: list[Value], purity: Purity) -> bool:

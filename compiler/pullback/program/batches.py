@@ -8,7 +8,7 @@ from typing import Any, NoReturn, overload
 import jax
 
 from pullback import _jax
-from pullback._jax import ir, tracing
+from pullback._jax import tracing
 from pullback.autodiff.batching import Batching
 from pullback.autodiff.state import Differentiation
 from pullback.errors import ArgumentMismatchError, PullbackError
@@ -19,7 +19,6 @@ from pullback.passes.vmap import VMap
 from pullback.program import argument_leaves
 from pullback.program.derivation import INLINE, result_paths
 from pullback.program.memo import once
-from pullback.program.platform_variants import for_each, platforms_of
 from pullback.program.record import Interface, R, Record
 from pullback.program.symbolic import SymbolicProgram
 
@@ -87,14 +86,12 @@ def _check_rules(program: Record) -> None:
 
 
 @once
-@for_each
 def _vmap(program: R, ins: tuple[int | None, ...], outs: tuple[int | None, ...], size: int) -> R:
     _check_rules(program)
-    module = clone(program.module)
     hidden = [None] * len(program.constants)
     batching = VMap(size, in_axes=(*hidden, *ins), out_axes=outs)
-    manager.run_stages(module, (INLINE, batching, "symbol-dce"), program.rules)
-    return _with_batch(program, module, ins, outs, size)
+    interface = _batch_interface(program, ins, outs, size)
+    return program._after((INLINE, batching, "symbol-dce"), interface)
 
 
 @once
@@ -114,7 +111,7 @@ def _of_each_size(
     return SymbolicProgram(
         _batch_interface(program, ins, outs, size),
         flat,
-        platforms=platforms_of(program),
+        platforms=program.platforms,
         member=lambda sizes: _vmap(program, ins, outs, sizes[BATCH]),
     )
 
@@ -177,22 +174,15 @@ def batched(program: R, in_axes: Sequence[int | None], size: int) -> tuple[R, li
     ):
         flags = Batching(functions, size).entry("main", in_axes, None)
     erase_unreachable(module)
-    out_axes = [0 if flag else None for flag in flags]
-    return _with_batch(program, module, in_axes, out_axes, size), flags
-
-
-def _with_batch(
-    program: R,
-    module: ir.Module,
-    in_axes: Sequence[int | None],
-    out_axes: Sequence[int | None],
-    size: int,
-) -> R:
-    """Return the program of a batched module, with the trees of the old one."""
-    interface = _batch_interface(program, in_axes, out_axes, size)
+    out_axes = tuple(0 if flag else None for flag in flags)
+    stages = VMap(size, in_axes=tuple(in_axes), out_axes=out_axes), "symbol-dce"
     return program._with_module(
-        module, interface=interface, recipe=None, retarget=None, pattern=None
-    )
+        module,
+        interface=_batch_interface(program, in_axes, out_axes, size),
+        pattern=None,
+        _source=program._source,
+        _stages=(*program._stages, *stages),
+    ), flags
 
 
 def _batch_interface(

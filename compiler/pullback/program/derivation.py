@@ -7,9 +7,9 @@ constants first, then the leaves of the arguments, then those of keyword argumen
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple
 
 import jax
@@ -25,21 +25,20 @@ from pullback.errors import (
     PullbackError,
 )
 from pullback.ir.dependence import dependents
-from pullback.ir.modules import clone, drop_function, result_types, take_entry
+from pullback.ir.modules import entry_of, result_types
 from pullback.ir.ops import CustomVJPCall, walk_calls
 from pullback.ir.purity import acts
 from pullback.ir.regions import terminator
-from pullback.ir.symbols import functions, is_public
-from pullback.passes import manager
+from pullback.ir.symbols import functions
 from pullback.passes.checkpoint import Checkpoint
-from pullback.passes.entry_edits import ReorderOperands, SelectResults
+from pullback.passes.entry_edits import Half, ReorderOperands, SelectResults
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
 from pullback.passes.pipelines import Stage
 from pullback.passes.transpose import Transpose
 from pullback.passes.vjp import VJP
-from pullback.program import argument_leaves, memory_budget, platform_variants
+from pullback.program import argument_leaves, memory_budget, record
 from pullback.program.argument_leaves import (
     Positions,
     Slot,
@@ -52,7 +51,7 @@ from pullback.program.argument_leaves import (
 )
 from pullback.program.memo import once
 from pullback.program.memory_budget import Memory, Storage
-from pullback.program.platform_variants import for_each
+from pullback.program.provenance import Check, Fits, PlatformModule
 from pullback.program.read_residuals import residual_table
 from pullback.program.record import AnyProgram, Interface, P, R, Record, with_result_types
 from pullback.program.residual_table import ResidualTable
@@ -93,7 +92,7 @@ class Split(NamedTuple, Generic[R]):
         return residual_table(self.forward, self.linear, len(first))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Signature:
     """The trees of a program, with slots as leaves."""
 
@@ -166,7 +165,6 @@ def jvp(
 
 
 @once
-@for_each
 def _jvp(program: P, argnums: tuple[int, ...], has_aux: bool, through: str) -> P:
     old = Signature.of(program)
     out, aux = old.results(has_aux)
@@ -283,7 +281,7 @@ def _fitting(
     program: Any, derive: Callable[..., Any], budget: int, argnums: Any, more: tuple[Any, ...]
 ) -> Storage:
     """Return the storage with which a derivative fits a budget on this device."""
-    here = platform_variants.here(program)
+    here = record.here(program)
     has_aux = bool(more[0])
     flags = more[1] if derive is _split_vjp else None
     chosen = argument_leaves.chosen(Signature.of(here).args, argnums)
@@ -306,7 +304,6 @@ def _before(storage: Storage, derivative: Any) -> tuple[Stage, ...]:
 
 
 @once
-@for_each
 def _vjp(program: P, argnums: int | tuple[int, ...], has_aux: bool, storage: Storage) -> P:
     old = Signature.of(program)
     out, aux = old.results(has_aux)
@@ -342,7 +339,6 @@ def _some(flags: Sequence[bool] | None) -> tuple[bool, ...] | None:
 
 
 @once
-@for_each
 def _split_vjp(
     program: R,
     argnums: int | tuple[int, ...],
@@ -379,7 +375,6 @@ def linearize(
 
 
 @once
-@for_each
 def _linearize(
     program: R,
     argnums: tuple[int, ...],
@@ -425,24 +420,23 @@ def known_part(program: R, unknown: tuple[int, ...]) -> tuple[R, tuple[bool, ...
     """
     if operations_where(program.module, acts):
         return None
-    late = dependent(program, unknown)
+    late = dependent(program.module, unknown)
     if all(late):
         return None
     args = [i for i in range(len(program.in_avals)) if i not in unknown]
     return _part(program, args, late), late
 
 
-def dependent(program: Record, unknown: Iterable[int]) -> tuple[bool, ...]:
+def dependent(module: ir.Module, unknown: Iterable[int]) -> tuple[bool, ...]:
     """Return whether each result depends on these operands of `@main`."""
-    (block,) = functions(program.module)["main"].regions[0].blocks
-    found = _dependence(program, unknown)
-    return tuple(v in found for v in terminator(block).operands)
+    found = _dependence(module, unknown)
+    return tuple(v in found for v in terminator(entry_of(module)[1]).operands)
 
 
 def dependent_operation(program: Record, names: Collection[str]) -> Any:
     """Return the first operation of these names that depends on an argument; None without one."""
     hidden = len(program.constants)
-    found = _dependence(program, range(hidden, hidden + len(program.in_avals)))
+    found = _dependence(program.module, range(hidden, hidden + len(program.in_avals)))
 
     def wanted(operation: Any) -> bool:
         return operation.name in names and any(value in found for value in operation.operands)
@@ -451,36 +445,42 @@ def dependent_operation(program: Record, names: Collection[str]) -> Any:
     return operations[0] if operations else None
 
 
-def _dependence(program: Record, unknown: Iterable[int]) -> Set[Any]:
+def _dependence(module: ir.Module, unknown: Iterable[int]) -> Set[Any]:
     """Return the values, also in nested blocks, that depend on these operands of `@main`."""
-    table = functions(program.module)
-    (block,) = table["main"].regions[0].blocks
-    return dependents((block.arguments[i] for i in unknown), block, table)
+    block = entry_of(module)[1]
+    return dependents((block.arguments[i] for i in unknown), block, functions(module))
 
 
-@for_each
+@dataclass(frozen=True)
+class AreKnown(Check):
+    """Check that these results depend on no operand of `@main` that is unknown."""
+
+    outs: tuple[int, ...]
+    unknown: tuple[int, ...]
+
+    def check(self, lowered: PlatformModule) -> None:
+        """Raise PullbackError if one does, as it may on another platform."""
+        depend = dependent(lowered.module, self.unknown)
+        if any(depend[i] for i in self.outs):
+            raise PullbackError(
+                "what a result depends on differs by the platform: JAX, which knows some "
+                "arguments, takes one for known that is not on "
+                f"{', '.join(lowered.environment.platforms)}",
+                do="let the result depend on the same arguments on each platform",
+            )
+
+
 def _part(program: R, args: Sequence[int], late: Sequence[bool]) -> R:
-    """Return the program of the results that are not `late`, which takes these arguments only.
-
-    Raises:
-      PullbackError: on this platform the results depend on other arguments too.
-    """
+    """Return the program of the results that are not `late`, which takes these arguments only."""
     old = Signature.of(program)
     outs = tuple(i for i, flag in enumerate(late) if not flag)
-    depend = dependent(program, set(range(len(program.in_avals))) - set(args))
-    if any(depend[i] for i in outs):
-        raise PullbackError(
-            "what a result depends on differs by the platform: JAX, which knows some arguments, "
-            f"takes one for known that is not on {', '.join(program._environment.platforms)}",
-            do="let the result depend on the same arguments on each platform",
-        )
+    unknown = tuple(i for i in range(len(program.in_avals)) if i not in args)
     new = Signature(tuple(old.args[i] for i in args), {}, tuple(old.out[i] for i in outs))
-    stages = SelectResults(outs), ReorderOperands(tuple(args)), "symbol-dce"
-    return program._after(stages, _interface(new))
+    edits = SelectResults(outs), ReorderOperands(tuple(args)), "symbol-dce"
+    return program._after((AreKnown(outs, unknown), *edits), _interface(new))
 
 
 @once
-@for_each
 def _transposed(program: R, argnums: int | tuple[int, ...], outs: tuple[int, ...] | None) -> R:
     old = Signature.of(program)
     primals = argument_leaves.chosen(old.args, argnums)
@@ -514,7 +514,6 @@ def value_and_grad(
 
 
 @once
-@for_each
 def _value_and_grad(program: P, argnums: Any, has_aux: bool, *more: Any) -> P:
     derivative, old, gradients = _gradients(program, argnums, has_aux, *more)
     out, aux = old.results(has_aux)
@@ -546,7 +545,6 @@ def grad(
 
 
 @once
-@for_each
 def _grad(program: P, argnums: Any, has_aux: bool, *more: Any) -> P:
     derivative, old, gradients = _gradients(program, argnums, has_aux, *more)
     out = (gradients, old.out[1]) if has_aux else gradients
@@ -693,30 +691,31 @@ def _split(
     program: R, derivative: Any, inputs: Any, result: Any, storage: Storage = memory_budget.DEFAULT
 ) -> Split[R]:
     """Return two programs, of the two functions that a splitting pass leaves in a module."""
-    old = Signature.of(program)
-    module = clone(program.module)
-    before = _entries(module)
-    manager.run_stages(module, (*_before(storage, derivative), derivative), program.rules)
-    (second,) = _entries(module) - before
-    linear = clone(module)
-    take_entry(linear, second)
-    drop_function(module, second)
-    residuals = _residuals(module, len(program.out_avals))
-    forward = Signature(old.args, old.kwargs, (old.out, residuals))
-    backward = Signature((residuals, *inputs), {}, result)
-    operands = _order(jax.tree.leaves(backward.args), range(len(residuals)), len(residuals))
-    edits = ReorderOperands(operands), SelectResults(_order(jax.tree.leaves(result), {}, 0))
-    manager.run_stages(linear, edits, program.rules)
-    interface = with_result_types(_interface(backward), result_types(linear))
-    half = program._derivative(module, interface=_interface(forward), recipe=None)
-    return Split(half, dataclasses.replace(half, module=linear, interface=interface, constants=()))
+    old, outs = Signature.of(program), len(program.out_avals)
+    last = _order(jax.tree.leaves(inputs), {}, 0)
 
+    def of_forward(module: ir.Module) -> Interface:
+        return _interface(Signature(old.args, old.kwargs, (old.out, _residuals(module, outs))))
 
-def _entries(module: ir.Module) -> set[str]:
-    """Return the functions that are public; the name `@main.bwd` may be that of a user's rule."""
-    return {name for name, function in functions(module).items() if is_public(function)}
+    def of_linear(module: ir.Module) -> Interface:
+        residuals = _residuals(module, -len(last))
+        interface = _interface(Signature((residuals, *inputs), {}, result))
+        return with_result_types(interface, result_types(module))
+
+    stages = (*_before(storage, derivative), derivative)
+    both = program._remade(lambda each: each.after(stages), stages)
+    second = Half(second=True, last=last), SelectResults(_order(jax.tree.leaves(result), {}, 0))
+    linear = both._remade(lambda each: each.after(second))
+    forward = both._remade(lambda each: each.after((Half(),)))
+    fits = *both._stages, Fits(second, linear._lowered, program.platforms)
+    return Split(
+        replace(forward, interface=of_forward, _stages=(*fits, Half()), pattern=None),
+        replace(linear, interface=of_linear, _stages=(*fits, *second), pattern=None, constants=()),
+    )
 
 
 def _residuals(module: ir.Module, outs: int) -> list[Slot]:
-    types = _module.signature(_module.find_entry(module, "main"), "main")[1][outs:]
+    """Return the results after so many, or of a negative number the operands before so many."""
+    inputs, results = _module.signature(_module.find_entry(module, "main"), "main")
+    types = results[outs:] if outs >= 0 else inputs[:outs]
     return [Slot(aval, f"residual {i}", i) for i, aval in enumerate(types)]

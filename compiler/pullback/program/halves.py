@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
 from pullback._jax import ir
 from pullback.autodiff.zeros import is_zero
-from pullback.ir.modules import clone
+from pullback.ir.modules import entry_of
 from pullback.ir.purity import is_used
 from pullback.ir.regions import terminator
 from pullback.ir.symbols import functions
-from pullback.passes import manager
 from pullback.passes.entry_edits import SelectResults
 from pullback.program.derivation import Signature, Split
-from pullback.program.platform_variants import after, other_residuals
+from pullback.program.provenance import Check, PlatformModule, other_residuals
 
 Sources = tuple[int | None, ...]
 """For each residual, the leaf of the arguments that it is, if it is one."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Forwards(Check):
+    """Check which leaves of the arguments the residuals of a forward half are.
+
+    Attributes:
+      forward: the half where the derivative was made.
+      residuals: their positions among results.
+    """
+
+    forward: PlatformModule
+    residuals: tuple[int, ...]
+    hidden: int
+    sources: Sources
+
+    def check(self, lowered: PlatformModule) -> None:
+        """Raise PullbackError if they are others, as they may be on another platform."""
+        if _sources(lowered.module, self.residuals, self.hidden) != self.sources:
+            raise other_residuals(self.forward, lowered)
 
 
 def without_arguments(split: Split[Any]) -> tuple[Split[Any], Sources]:
@@ -30,36 +50,28 @@ def without_arguments(split: Split[Any]) -> tuple[Split[Any], Sources]:
     rest = [slot for slot, leaf in zip(residuals, sources, strict=True) if leaf is None]
     kept, out_tree = jax.tree.flatten((out, rest))
     select = SelectResults(tuple(slot.position for slot in kept))
-    module = clone(forward.module)
-    manager.run_stages(module, (select,), forward.rules)
+    positions = tuple(slot.position for slot in residuals)
+    check = Forwards(forward._lowered, positions, len(forward.constants), sources)
     avals = tuple(slot.aval for slot in kept)
+    interface = dataclasses.replace(forward._interface, out_tree=out_tree, out_avals=avals)
     paths = list(linear.arg_paths)
     for i, leaf in enumerate(sources):
         if leaf is not None:
             paths[i] = f"the residual {forward.arg_paths[leaf]}"
-
-    def again(other: Any) -> Any:
-        found, leaves = without_arguments(Split(other, linear))
-        if leaves != sources:
-            raise other_residuals(forward, other)
-        return found.forward
-
-    ahead = _with_interface(forward, out_tree=out_tree, out_avals=avals)
-    ahead = after(forward, again, dataclasses.replace(ahead, module=module))
-    return Split(ahead, _with_interface(linear, arg_paths=tuple(paths))), sources
+    named = dataclasses.replace(linear._interface, arg_paths=tuple(paths))
+    ahead = forward._after((check, select), interface)
+    return Split(ahead, dataclasses.replace(linear, interface=named)), sources
 
 
 def sources_of(forward: Any) -> Sources:
     """Return, for each residual of a forward half, the leaf of the arguments that it is."""
-    _, residuals = Signature.of(forward).out
-    returned = list(terminator(_body(forward)).operands)
-    hidden = len(forward.constants)
-    return tuple(_argument(returned[slot.position], hidden) for slot in residuals)
+    positions = [slot.position for slot in Signature.of(forward).out[1]]
+    return _sources(forward.module, positions, len(forward.constants))
 
 
-def _with_interface(program: Any, **changes: Any) -> Any:
-    interface = dataclasses.replace(program.interface, **changes)
-    return dataclasses.replace(program, interface=interface)
+def _sources(module: ir.Module, residuals: Sequence[int], hidden: int) -> Sources:
+    returned = list(terminator(entry_of(module)[1]).operands)
+    return tuple(_argument(returned[i], hidden) for i in residuals)
 
 
 def _argument(value: Any, hidden: int) -> int | None:
@@ -72,13 +84,13 @@ def takes_cotangents(linear: Any, out: Any) -> list[bool]:
 
     It uses none of an integer.
     """
-    block, cotangents = _body(linear), _for_leaves(out, Signature.of(linear).args[1])
+    block, cotangents = entry_of(linear.module)[1], _for_leaves(out, Signature.of(linear).args[1])
     return [slot is not None and is_used(block.arguments[slot.position]) for slot in cotangents]
 
 
 def gives_tangents(linear: Any, out: Any) -> list[bool]:
     """Return, for each leaf of a result, whether its tangent in forward mode may be nonzero."""
-    table, tangents = functions(linear.module), terminator(_body(linear)).operands
+    table, tangents = functions(linear.module), terminator(entry_of(linear.module)[1]).operands
     slots = _for_leaves(out, Signature.of(linear).out)
     return [slot is not None and not is_zero(tangents[slot.position], table) for slot in slots]
 
@@ -86,8 +98,3 @@ def gives_tangents(linear: Any, out: Any) -> list[bool]:
 def _for_leaves(out: Any, slots: Any) -> list[Any]:
     """Return the slot for each leaf of a result; trees of tangents have None for integers."""
     return list(jax.tree.structure(out).flatten_up_to(slots))
-
-
-def _body(program: Any) -> Any:
-    (block,) = functions(program.module)["main"].regions[0].blocks
-    return block

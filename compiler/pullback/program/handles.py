@@ -15,15 +15,15 @@ from typing import Any
 import jax
 
 from pullback import _jax
-from pullback._jax import prng_keys
+from pullback._jax import ir, prng_keys
 from pullback.ir.environment import Environment
-from pullback.ir.modules import clone
+from pullback.ir.modules import clone, result_types
 from pullback.ir.purity import acts
 from pullback.ir.symbols import functions
 from pullback.passes.as_run import as_run
-from pullback.program import hooks, platform_variants
+from pullback.program import hooks
 from pullback.program.memo import once
-from pullback.program.record import Interface, R, Record
+from pullback.program.record import Interface, R, Record, with_result_types
 from pullback_runtime import Halves, ModuleHandle, Transposed
 from pullback_runtime._jax import operations_where
 from pullback_runtime.call._handle import LOST_CHECKS
@@ -90,7 +90,7 @@ class Origin:
 
 @once
 def _on(program: Record, platform: str) -> ModuleHandle | None:
-    made = platform_variants.on(program, platform)
+    made = program._on(platform)
     return handle_of(made) if platform in made._environment.platforms else None
 
 
@@ -122,15 +122,14 @@ def _flat(program: R, hidden: tuple[Any, ...]) -> R:
     results = tuple(map(prng_keys.physical_type, program.out_avals))
     names = (*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths)
 
-    def interface() -> Interface:
+    def interface(module: ir.Module) -> Interface:
         in_tree = jax.tree.structure((tuple(range(len(operands))), {}))
         out_tree = jax.tree.structure(tuple(range(len(results))))
-        return Interface(in_tree, out_tree, operands, results, names)
+        of_here = Interface(in_tree, out_tree, operands, results, names)
+        return with_result_types(of_here, result_types(module))
 
-    flat = dataclasses.replace(
-        program, interface=interface, constants=(), variants=(), _shares_values=False
-    )
-    return platform_variants.after(program, lambda it: _flat(it, hidden), flat)
+    changes: dict[str, Any] = {"interface": interface, "constants": (), "_shares_values": False}
+    return dataclasses.replace(program, **changes)
 
 
 def origin_of(handle: ModuleHandle) -> Origin:
@@ -164,4 +163,5 @@ def _read(handle: ModuleHandle) -> Any:
         host_callbacks=handle.host_callbacks,
         keepalives=handle.keepalives,
     )
-    return dataclasses.replace(program, _environment=environment)
+    lowered = dataclasses.replace(program._lowered, environment=environment)
+    return dataclasses.replace(program, _lowered=lowered)

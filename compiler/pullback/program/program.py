@@ -22,12 +22,12 @@ from pullback.program import (
     derivation,
     handles,
     hooks,
-    platform_variants,
     static_parts,
 )
 from pullback.program.argument_leaves import Positions, one_of
 from pullback.program.memory_budget import Memory
-from pullback.program.record import Record, positions_by_argument
+from pullback.program.provenance import PlatformModule
+from pullback.program.record import Record, here, positions_by_argument
 from pullback_runtime._errors import ArgumentError
 from pullback_runtime.call import _backend, _jax_trees
 from pullback_runtime.call._arguments import CallSignature, in_positions
@@ -43,28 +43,19 @@ class Program(Record):
 
     """
 
-    @property
-    def platforms(self) -> tuple[str, ...]:
-        """The platforms that the program was lowered for, of 'cpu', 'cuda', 'rocm', 'tpu'."""
-        return platform_variants.platforms_of(self)
-
-    def for_platform(self, platform: str) -> Program:
-        """Return the program for one of its platforms, which is run wherever it is called.
-
-        Calls of the program itself choose the platform that they run on.
-        """
-        return platform_variants.for_platform(self, platform)
-
     def __copy__(self) -> Program:
         return dataclasses.replace(self)
 
-    @platform_variants.for_each
     def stage_rules(self) -> Program:
         """Return the program with every rule in its module that a derivative of any order needs."""
-        module = clone(self.module)
         arguments = positions_by_argument(self.in_tree, len(self.constants))
-        self.rules.stage_all(module, arguments=arguments)
-        return self._with_module(module)
+
+        def staged(each: PlatformModule) -> PlatformModule:
+            module = clone(each.module)
+            each.rules.stage_all(module, arguments=arguments)
+            return each.with_module(module)
+
+        return self._remade(staged)
 
     def run_passes(self, pipeline: str, **instrumentation: Any) -> Program:
         """Return the program after a textual pipeline such as `cse,lower-custom-derivatives`.
@@ -84,23 +75,22 @@ class Program(Record):
                 f"{type(pipeline).__name__}",
                 do="for passes that are objects: pullback.passes.manager.run_pipeline",
             )
-        return self._after_pipeline(pipeline, instrumentation)
 
-    @platform_variants.for_each
-    def _after_pipeline(self, pipeline: str, instrumentation: dict[str, Any]) -> Program:
-        module = clone(self.module)
-        manager.run_pipeline(module, pipeline, self.rules, **instrumentation)
-        before, after = map(type_of_entry, (self.module, module))
-        if before != after:
-            raise PullbackError(
-                "the pipeline changes the type of @main, which a program cannot follow\n"
-                f"  before: {before}\n  after:  {after}",
-                where=f"program.run_passes({pipeline!r})",
-                do="for derivatives and batches use its methods, such as .vjp(); to see what any "
-                "pass does, write program.asm() to a file and use `pullback opt`",
-            )
-        recipe = self.recipe and self.recipe.then(parse_pipeline(pipeline))
-        return self._with_module(module, recipe=recipe)
+        def edited(each: PlatformModule) -> PlatformModule:
+            module = clone(each.module)
+            manager.run_pipeline(module, pipeline, each.rules, **instrumentation)
+            before, after = map(type_of_entry, (each.module, module))
+            if before != after:
+                raise PullbackError(
+                    "the pipeline changes the type of @main, which a program cannot follow\n"
+                    f"  before: {before}\n  after:  {after}",
+                    where=f"program.run_passes({pipeline!r})",
+                    do="for derivatives and batches use its methods, such as .vjp(); to see what "
+                    "any pass does, write program.asm() to a file and use `pullback opt`",
+                )
+            return each.with_module(module)
+
+        return self._remade(edited, parse_pipeline(pipeline))
 
     jvp = derivation.jvp
     vjp = derivation.vjp
@@ -211,7 +201,7 @@ class Program(Record):
             platform = _backend.platform_of(None, tracing.device_of(self.in_avals))
         else:
             platform = _backend.platform_of(backend, options.get("device"))
-        chosen = platform_variants.on(self, platform)
+        chosen = self._on(platform)
         hidden = tuple(f"constant {number}" for number in range(len(self.constants)))
         return pullback_runtime.compile(
             as_run(chosen.module, simplify),
@@ -287,7 +277,7 @@ class Program(Record):
     @functools.cached_property
     def handle(self) -> pullback_runtime.ModuleHandle:
         """The program as a value that `pullback_runtime.call_module` calls."""
-        return handles.handle_of(platform_variants.here(self))
+        return handles.handle_of(here(self))
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return the arguments of `@main`: hidden constants, then the leaves of the arguments."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import html
+import itertools
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
@@ -18,24 +19,16 @@ import jax
 import numpy as np
 from jax.tree_util import PyTreeDef
 
+import pullback_runtime
 from pullback import _jax
 from pullback._jax import ir, tracing
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError
 from pullback.ir import build, notebook
 from pullback.ir.environment import Environment
-from pullback.ir.modules import (
-    MOST_ELEMENTS,
-    clone,
-    is_elided,
-    result_types,
-    text_of,
-)
+from pullback.ir.modules import MOST_ELEMENTS, is_elided, result_types, text_of, type_of_entry
 from pullback.ir.ops import RULE
-from pullback.passes import manager
-from pullback.passes.base import Rules
-from pullback.passes.pipelines import Stage
-from pullback.program.provenance import Recipe, Retarget
+from pullback.program.provenance import NO_SOURCE, ModuleSource, PlatformModule, Stage, make
 from pullback_runtime._lazy_values import Item, Recent
 from pullback_runtime.call._arguments import spell
 from pullback_runtime.files._pattern import Pattern
@@ -103,11 +96,7 @@ class AnyProgram:
     made by (`derivation`), the attributes of `pullback.Program`.
     """
 
-    interface: Interface | Callable[[], Interface]
     constants: Sequence[jax.Array]
-    recipe: Recipe | None
-    variants: Sequence[Any]
-    retarget: Retarget | None
     _shares_values: bool
     entries: Mapping[str, Any]
 
@@ -155,9 +144,9 @@ class AnyProgram:
         found = kept.get(key) or kept.keep(key, (make(),))
         return found[0]
 
-    @functools.cached_property
+    @property
     def _interface(self) -> Interface:
-        return self.interface() if callable(self.interface) else self.interface
+        raise NotImplementedError
 
     @property
     def in_tree(self) -> PyTreeDef:
@@ -197,18 +186,16 @@ P = TypeVar("P", bound=AnyProgram)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Record(AnyProgram):
-    """A module with its rules and surroundings, and how it was made.
+    """A function, as a module with rules for each platform that it is for, and how it was made.
 
     Attributes:
-      module: the MLIR module; its entry is `@main`.
       interface: the structures of the arguments and of the result, and what their leaves are; or
-        how to find out, which a file can leave for later.
+        how to find out from the module, which a file can leave for later.
       constants: large arrays that the function closed over: hidden leading arguments of `@main`.
-      rules: the derivative rules that are not in the module yet.
-      _environment: what it needs around it, such as devices and callbacks.
-      recipe: how the module was made, where it can be made again for a batch of arguments.
-      variants: the same program for each further platform it was traced for.
-      retarget: how it is made for other platforms, where it can be.
+      _lowered: its module, rules and surroundings, for the first platform.
+      _further: the same for each further platform that it was traced for.
+      _source: what it was made of, and can be made of again for yet another platform.
+      _stages: what ran on the module of the source.
       _shares_values: it was traced in a checked `shard_map`, and JAX would count the cotangent of
         an argument or result once for all devices.
       entries: the programs of the file that it was loaded from, by name: itself, and those saved
@@ -216,37 +203,125 @@ class Record(AnyProgram):
       pattern: where the values of a sparse derivative are in its matrix; None for other programs.
     """
 
-    module: ir.Module
-    interface: Interface | Callable[[], Interface]
+    interface: Interface | Callable[[ir.Module], Interface]
     constants: Sequence[jax.Array]
-    rules: Rules
-    _environment: Environment
-    recipe: Recipe | None = None
-    variants: Sequence[Any] = ()
-    retarget: Retarget | None = None
+    _lowered: PlatformModule
+    _further: Sequence[PlatformModule] = ()
+    _source: ModuleSource = NO_SOURCE
+    _stages: tuple[Stage, ...] = ()
     _shares_values: bool = False
     entries: Mapping[str, Any] = field(default_factory=dict)
     pattern: Pattern | None = None
 
-    def _after(self, stages: Sequence[Stage], interface: Interface) -> Self:
-        """Return the program after `stages`; `interface` is of its new arguments and results."""
-        module = clone(self.module)
-        manager.run_stages(module, stages, self.rules)
-        interface = with_result_types(interface, result_types(module))
-        recipe = self.recipe and self.recipe.then(stages)
-        return self._derivative(module, interface=interface, recipe=recipe)
+    @property
+    def module(self) -> ir.Module:
+        """The MLIR module; its entry is `@main`."""
+        return self._lowered.module
 
-    def _derivative(self, module: ir.Module, **changes: Any) -> Self:
-        """Return the derivative whose module was made of this one's."""
-        rules, environment = self.rules.of_derivative(), self._environment.of_derivative()
-        derivative = dataclasses.replace(self, rules=rules, _environment=environment)
-        return derivative._with_module(module, retarget=None, pattern=None, **changes)
+    @property
+    def rules(self) -> Any:
+        """The derivative rules that are not in the module yet."""
+        return self._lowered.rules
+
+    @property
+    def _environment(self) -> Environment:
+        return self._lowered.environment
+
+    @functools.cached_property
+    def _interface(self) -> Interface:
+        return self.interface(self.module) if callable(self.interface) else self.interface
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The platforms that the program was lowered for, of 'cpu', 'cuda', 'rocm', 'tpu'."""
+        return tuple(itertools.chain(*(each.environment.platforms for each in self._each())))
+
+    @property
+    def variants(self) -> tuple[Self, ...]:
+        """The same program for each further platform that it was traced for."""
+        return tuple(map(self._alone, self._further))
+
+    def for_platform(self, platform: str) -> Self:
+        """Return the program for one of its platforms, which is run wherever it is called.
+
+        Calls of the program itself choose the platform that they run on.
+
+        Raises:
+          PullbackError: it was not traced for this platform.
+        """
+        if platform not in self.platforms:
+            raise no_variant(self.platforms, platform)
+        found = self._on(platform)
+        environment = dataclasses.replace(found._environment, platforms=(platform,))
+        lowered = dataclasses.replace(found._lowered, environment=environment)
+        source = dataclasses.replace(found._source, lower=None)
+        return dataclasses.replace(found, _lowered=lowered, _source=source)
+
+    def _on(self, platform: str) -> Self:
+        """Return the program for a platform; for its first one if it cannot be made for that."""
+        if not self._further and self._lowered.is_for(platform):
+            return self
+
+        return self._once(("on", platform), lambda: self._made_for(platform))
+
+    def _made_for(self, platform: str) -> Any:
+        known = next((each for each in self._each() if each.is_for(platform)), None)
+        return self._alone(known or make(self._source, self._stages, platform) or self._lowered)
+
+    def _each(self) -> Sequence[PlatformModule]:
+        return self._lowered, *self._further
+
+    def _alone(self, lowered: PlatformModule) -> Self:
+        """Return the program with this module alone, which was made as its own were."""
+        interface = self.interface
+        if not callable(interface) and lowered is not self._lowered:
+            interface = with_result_types(interface, result_types(lowered.module))
+        return dataclasses.replace(self, _lowered=lowered, _further=(), interface=interface)
+
+    def _after(self, stages: Sequence[Stage], interface: Interface) -> Self:
+        """Return the program after `stages`; `interface` is of its new arguments and results.
+
+        Raises:
+          PullbackError: positions in the stages are others on another platform.
+        """
+        if self._further and len({type_of_entry(each.module) for each in self._each()}) > 1:
+            raise PullbackError(
+                "a derivative in two parts has other residuals on another platform, of "
+                f"{', '.join(self.platforms)}: what is derived of it is for one",
+                do="take the program for one platform: program.for_platform(…)",
+            )
+        program = self._remade(lambda each: each.after(stages), stages)
+        types = result_types(program.module)
+        interface = with_result_types(interface, types)
+        return dataclasses.replace(program, interface=interface, pattern=None)
+
+    def _remade(
+        self, edit: Callable[[PlatformModule], PlatformModule], stages: Sequence[Stage] = ()
+    ) -> Self:
+        """Return the program of edited modules, which are what `stages` make."""
+        made = []
+        for each in self._each():
+            try:
+                made.append(edit(each))
+            except PullbackError as error:
+                if self._further:
+                    names = ", ".join(each.environment.platforms)
+                    note = f"so it is for {names}: program.for_platform(…) takes one platform"
+                    error.add_note(note)
+                raise
+        first, *further = made
+        stages = (*self._stages, *stages)
+        changes: dict[str, Any] = {"_further": tuple(further), "_stages": stages, "entries": {}}
+        return dataclasses.replace(self, _lowered=first, **changes)
 
     def _with_module(self, module: ir.Module, **changes: Any) -> Self:
-        """Return the program of a module that was made of this one's, by the same rules."""
-        environment = self.rules.around(self._environment)
-        changes = {"entries": {}, **changes}
-        return dataclasses.replace(self, module=module, _environment=environment, **changes)
+        """Return the program of a module that was made of this one's, by the same rules.
+
+        It cannot be made again, unless `changes` say how.
+        """
+        lowered = self._lowered.with_module(module)
+        origin = {"_source": NO_SOURCE, "_stages": (), "_further": (), "entries": {}}
+        return dataclasses.replace(self, _lowered=lowered, **{**origin, **changes})
 
     def asm(self, debug_info: bool = False, most_elements: int | None = None) -> str:
         """Return the module as readable MLIR, with source locations if `debug_info`.
@@ -259,3 +334,26 @@ class Record(AnyProgram):
 
 R = TypeVar("R", bound=Record)
 """A record or a program; what is derived from it is of the same class."""
+
+
+def together(programs: Iterable[R]) -> R:
+    """Return one program for the platforms of several, each of a source of its own."""
+    first, *others = programs
+    if not others:
+        return first
+    lowered = [form for each in (first, *others) for form in each._each()]
+    source = ModuleSource.of(lowered, first._source)
+    return dataclasses.replace(first, _further=tuple(lowered[1:]), _source=source)
+
+
+def here(program: R, backend: str | None = None) -> R:
+    """Return the program for a backend, by default JAX's; for its first one if that fails."""
+    return program._on(backend or pullback_runtime.default_backend())
+
+
+def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:
+    """Return the error for a platform that a program was not traced for."""
+    return PullbackError(
+        f"the program was traced for {', '.join(platforms)}, not for {platform}",
+        do="trace it again with platforms=…",
+    )

@@ -12,7 +12,6 @@ from pullback.autodiff.sparsity import NOTHING, Fact, Facts, Sparsity
 from pullback.ir.index_sets import distinct
 from pullback.ir.symbols import functions
 from pullback.program.argument_leaves import Slot
-from pullback.program.platform_variants import for_platform, platforms_of
 from pullback.program.record import Record
 
 
@@ -41,7 +40,7 @@ def entries(program: Any, inputs: Sequence[Slot], results: Sequence[Slot]) -> En
     """
     lowered = program.run_passes("lower-custom-derivatives")
     found = [
-        _of_platform(for_platform(lowered, name), inputs, results) for name in platforms_of(lowered)
+        _of_platform(lowered.for_platform(name), inputs, results) for name in lowered.platforms
     ]
     shape = sum(slot.size for slot in results), sum(slot.size for slot in inputs)
     rows, cols = (np.concatenate(parts) for parts in zip(*found, strict=True))

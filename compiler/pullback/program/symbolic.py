@@ -22,8 +22,8 @@ from pullback._jax import dimensions
 from pullback.errors import MissingRuleError
 from pullback.ir.modules import text_of
 from pullback.passes.pipelines import Stage
-from pullback.program import derivation, hooks, platform_variants, symbolic_in_jax
-from pullback.program.record import AnyProgram, Interface
+from pullback.program import derivation, hooks, symbolic_in_jax
+from pullback.program.record import AnyProgram, Interface, no_variant
 from pullback_runtime._errors import ArgumentError, DimensionError
 from pullback_runtime._jax import symbols_in
 from pullback_runtime.call import _jax_trees
@@ -102,11 +102,13 @@ class SymbolicProgram(AnyProgram):
     settings: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     constants = ()
-    recipe = None
     variants = ()
-    retarget = None
     _shares_values = False
     entries = MappingProxyType[str, Any]({})
+
+    @property
+    def _interface(self) -> Interface:
+        return self.interface
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program on arrays of any sizes that fit the dimensions."""
@@ -199,7 +201,7 @@ class SymbolicProgram(AnyProgram):
     def for_platform(self, platform: str) -> Self:
         """Return the program for one of its platforms."""
         if platform not in self.platforms:
-            raise platform_variants.no_variant(self.platforms, platform)
+            raise no_variant(self.platforms, platform)
         stored, at = replace(self.stored, exported={}), self.at
         member = None if self.member is None else lambda values: at(values).for_platform(platform)
         return replace(self, platforms=(platform,), stored=stored, member=member)
@@ -215,7 +217,7 @@ class SymbolicProgram(AnyProgram):
     grad = _of_each_size(derivation.grad)
     value_and_grad = _of_each_size(derivation.value_and_grad)
 
-    def _after(self, stages: Sequence[Stage], interface: Interface) -> Self:
+    def _after(self, stages: Sequence[Any], interface: Interface) -> Self:
         """Return the program after `stages`, while dimensions are symbols."""
         flat = symbolic_in_jax.behind(self.flat, stages)
         if self.order == 0:

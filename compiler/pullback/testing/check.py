@@ -138,8 +138,7 @@ def _traced(f_or_program: Any, args: Sequence[Any]) -> Any:
             where=repr(given),
             do="give them: check_rules(program.with_sizes(…))",
         )
-    recipe = getattr(given, "recipe", None)
-    if recipe is not None and not recipe.stages:
+    if given._source.closed is not None and not given._stages:
         return given
     args, kwargs = jax.tree.unflatten(given.in_tree, given.in_avals)
     return trace(given.as_jax())(*args, **kwargs)
@@ -179,7 +178,7 @@ class _Check:
 
     def _met(self, args: Sequence[Any]) -> dict[str, list[call_operands.Met]]:
         """Return the calls that the program reaches, with their operands, by key."""
-        closed = self.program.recipe.closed
+        closed = self.program._source.closed
         kept = self.program.rules.keeper.keep(closed)
         arguments = [*self.program.constants, *self._arguments(args, closed)]
         found: dict[str, list[call_operands.Met]] = {}

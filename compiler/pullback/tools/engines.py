@@ -13,7 +13,7 @@ import pullback_runtime
 from pullback import Program
 from pullback._jax import prng_keys
 from pullback.errors import UsageError
-from pullback.program.platform_variants import here
+from pullback.program.record import here
 from pullback.tools import inputs as files
 from pullback.tools.arguments import random_array
 from pullback.tools.inputs import Arrays

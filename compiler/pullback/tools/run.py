@@ -15,7 +15,7 @@ import numpy as np
 from pullback import Program
 from pullback.errors import UsageError
 from pullback.nans.search import search
-from pullback.program.platform_variants import here
+from pullback.program.record import here
 from pullback.tools import engines
 from pullback.tools.inputs import Arrays
 from pullback.tools.show import note, working

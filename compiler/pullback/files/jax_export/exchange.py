@@ -26,8 +26,7 @@ from pullback.ir.regions import replace_op
 from pullback.ir.signatures import drop_arguments, keep_arguments
 from pullback.ir.symbols import erase_unreachable
 from pullback.passes.pipelines import Stage
-from pullback.program.platform_variants import together
-from pullback.program.record import Interface
+from pullback.program.record import Interface, together
 from pullback.program.symbolic import StoredForms, SymbolicProgram
 from pullback.program.symbolic_in_jax import differentiable
 from pullback_runtime import _jax as runtime_jax
@@ -188,7 +187,8 @@ def _with_rule(program: Program, backward: Program, lost_after: int | None) -> P
     traced = trace(function, platforms=program.platforms)(*args, **kwargs)
     interface = dataclasses.replace(traced._interface, arg_paths=program.arg_paths)
     environment = dataclasses.replace(traced._environment, lost_after=lost_after)
-    return dataclasses.replace(traced, interface=interface, _environment=environment)
+    lowered = dataclasses.replace(traced._lowered, environment=environment)
+    return dataclasses.replace(traced, interface=interface, _lowered=lowered)
 
 
 def _refuse_special_calls(opened: _artifact.Opened) -> None:
@@ -270,12 +270,10 @@ class Exports:
     ) -> Program:
         """Return the program for these values of the symbols."""
         found = _with_symbols(self.exported, self.order).at(values)
-        alone = [found.for_platform(each) for each in platforms]
+        program = together(map(found.for_platform, platforms))
         if self.stages:
-            return together([each._after(self.stages, interface) for each in alone])
-        return together(
-            [dataclasses.replace(each, interface=interface, retarget=None) for each in alone]
-        )
+            return program._after(self.stages, interface)
+        return dataclasses.replace(program, interface=interface)
 
 
 def _order(exported: Any) -> int:

@@ -40,8 +40,8 @@ from pullback.passes.manager import run_stages
 from pullback.passes.options import build_pass
 from pullback.passes.pipelines import Stage
 from pullback.passes.vjp import VJP
-from pullback.program.platform_variants import together
 from pullback.program.program import Program
+from pullback.program.provenance import ModuleSource, PlatformModule
 from pullback.program.record import Interface
 from pullback_runtime._jax import operations_named, symbols_in
 
@@ -122,18 +122,11 @@ class Kept:
                 modules[entry] = self._fixed(entry, values)
                 run_stages(modules[entry], self.stages)
         rules: Any = LoadedRules()
-        return together(
-            [
-                Program(
-                    modules[entry],
-                    interface,
-                    (),
-                    rules,
-                    Environment((platform,), only_debugs=False),
-                )
-                for platform, entry in self.entries.items()
-            ]
-        )
+        lowered = [
+            PlatformModule(modules[entry], rules, Environment((platform,), only_debugs=False))
+            for platform, entry in self.entries.items()
+        ]
+        return Program(interface, (), lowered[0], lowered[1:], ModuleSource.of(lowered))
 
     def _fixed(self, entry: str, values: Mapping[str, int]) -> ir.Module:
         module = self._alone(entry)
