@@ -7,24 +7,15 @@ from typing import Any
 import click
 
 from pullback_cli.call import call
-from pullback_cli.options import (
-    Tolerance,
-    allow_custom_calls_option,
-    entry_option,
-    load_rules_option,
-    sizes_option,
-)
+from pullback_cli.options import Tolerance, load_rules_option, source_options
 
 TOLERANCE = 1e-3
 
 
 @click.command()
 @click.argument("target", type=click.Path())
-@click.option("--args", "arguments", help="Argument types of the target, such as 'f32[8,128]'.")
-@entry_option("--entry", "--entry-name")
-@sizes_option
+@source_options("--entry", "--entry-name")
 @load_rules_option
-@allow_custom_calls_option
 @click.option("--order", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Of the random numbers.")
 @click.option(

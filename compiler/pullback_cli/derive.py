@@ -8,14 +8,7 @@ from typing import Any
 import click
 
 from pullback_cli.call import call
-from pullback_cli.options import (
-    allow_custom_calls_option,
-    entry_option,
-    load_rules_option,
-    parse_positions,
-    sizes_option,
-    whole_number,
-)
+from pullback_cli.options import load_rules_option, parse_positions, source_options, whole_number
 
 
 def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
@@ -35,8 +28,7 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
 @click.option("--jvp", is_flag=True, help="(args, tangents) -> (results, tangents).")
 @click.option("--vjp", is_flag=True, help="(args, cotangents) -> (results, cotangents).")
 @click.option("--grad", is_flag=True, help="(args) -> gradients of a scalar result.")
-@click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
-@entry_option("--entry")
+@source_options("--entry")
 @click.option(
     "--wrt",
     "--argnums",
@@ -54,9 +46,7 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
     callback=_parse_axes,
     help="With --vmap: where each argument has the batch axis, such as 0,none. By default 0.",
 )
-@sizes_option
 @load_rules_option
-@allow_custom_calls_option
 @click.option("--rules", is_flag=True, help="Stage the rules that a further derivative needs.")
 @click.option("--lower", is_flag=True, help="Lower the result to pure StableHLO.")
 @click.option(

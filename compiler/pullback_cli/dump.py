@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pullback_cli.call import call
-from pullback_cli.options import allow_custom_calls_option, entry_option, sizes_option, whole_number
+from pullback_cli.options import source_options, whole_number
 
 STAGES = ("jaxpr", "kept", "program", "stablehlo", "hlo", "jvp", "vjp", "grad")
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -30,8 +30,7 @@ def _parse_constants(context: Any, parameter: Any, text: str | None) -> int | st
 
 @click.command()
 @click.argument("source", type=click.Path())
-@click.option("--args", "arguments", help="Argument types, such as 'f32[8,128], i32[8]'.")
-@entry_option("--entry", "--entry-name")
+@source_options("--entry", "--entry-name")
 @click.option(
     "--stage",
     "stages",
@@ -57,8 +56,6 @@ def _parse_constants(context: Any, parameter: Any, text: str | None) -> int | st
     metavar="N|all",
     help="Show the elements of constants that have up to N, by default 64; all of them in files.",
 )
-@sizes_option
-@allow_custom_calls_option
 @click.option("--stats", is_flag=True, help="Count functions, ops and bytes; print no IR.")
 @click.option("--json", "as_json", is_flag=True, help="With --stats: as JSON, by stage.")
 @click.option("--print-ir-after-all", is_flag=True, help="Show the module after each pass.")

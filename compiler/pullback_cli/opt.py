@@ -102,21 +102,38 @@ def _rewritten(arg: str, known: Mapping[str, click.Parameter]) -> list[str]:
 @click.option("--verify-each/--no-verify-each", default=True, help="Verify after each pass.")
 @flag("--verify-roundtrip", "Check first that the module survives its text and its bytecode.")
 @flag("--mlir-disable-threading", "Use one thread. This is always so.")
-@click.option("--mlir-print-ir-before", metavar="PASSES", default="", help="Print before these.")
-@click.option("--mlir-print-ir-after", metavar="PASSES", default="", help="Print after these.")
-@flag("--mlir-print-ir-before-all", "Print before each pass.")
-@flag("--mlir-print-ir-after-all", "Print after each pass.")
-@flag("--mlir-print-ir-after-change", "Print after each pass that changed something.")
-@flag("--mlir-print-ir-after-failure", "Print after a pass that failed.")
+@click.option(
+    "--mlir-print-ir-before",
+    "print_before",
+    metavar="PASSES",
+    default="",
+    help="Print before these.",
+)
+@click.option(
+    "--mlir-print-ir-after", "print_after", metavar="PASSES", default="", help="Print after these."
+)
+@flag("--mlir-print-ir-before-all", "Print before each pass.", "print_before_all")
+@flag("--mlir-print-ir-after-all", "Print after each pass.", "print_after_all")
+@flag(
+    "--mlir-print-ir-after-change",
+    "Print after each pass that changed something.",
+    "print_after_change",
+)
+@flag("--mlir-print-ir-after-failure", "Print after a pass that failed.", "print_after_failure")
 @flag("--mlir-print-ir-module-scope", "Print the module, not one function. This is always so.")
 @click.option(
     "--mlir-print-ir-tree-dir",
+    "print_tree_dir",
     metavar="DIR",
     type=click.Path(),
     help="Print after each pass, to files.",
 )
-@flag("--mlir-timing", "Print how long each pass took.")
-@flag("--mlir-pass-statistics", "Print how many ops of each kind each pass adds and takes away.")
+@flag("--mlir-timing", "Print how long each pass took.", "timing")
+@flag(
+    "--mlir-pass-statistics",
+    "Print how many ops of each kind each pass adds and takes away.",
+    "statistics",
+)
 @click.option(
     "--mlir-elide-elementsattrs-if-larger",
     "elide_larger_than",
@@ -124,22 +141,22 @@ def _rewritten(arg: str, known: Mapping[str, click.Parameter]) -> list[str]:
     metavar="N",
     help="Print larger constants as '...'.",
 )
-@flag("--mlir-print-debuginfo", "Print locations.")
-@flag("--mlir-print-op-generic", "Print ops in their generic form.")
-@flag("--mlir-use-nameloc-as-prefix", "Name values as their locations do.")
-@flag("--mlir-print-value-users", "Print the users of each value behind its op.")
+@flag("--mlir-print-debuginfo", "Print locations.", "debuginfo")
+@flag("--mlir-print-op-generic", "Print ops in their generic form.", "generic")
+@flag("--mlir-use-nameloc-as-prefix", "Name values as their locations do.", "nameloc_as_prefix")
+@flag("--mlir-print-value-users", "Print the users of each value behind its op.", "value_users")
 @flag("--emit-bytecode", "Write bytecode.")
 @flag("--dump-pass-pipeline", "Print the pipeline to stderr before it runs.")
 @click.option(
     "--mlir-generate-reproducer",
-    "reproducer",
+    "generate_reproducer",
     metavar="FILE",
     type=click.Path(),
     help="Write the module and the pipeline to FILE, and run it.",
 )
 @click.option(
     "--mlir-pass-pipeline-crash-reproducer",
-    "crash_reproducer",
+    "reproducer",
     metavar="FILE",
     type=click.Path(),
     help="Write them to FILE if the pipeline fails.",

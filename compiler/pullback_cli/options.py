@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 
-def flag(name: str, help_text: str) -> Any:
-    """Return an option that is a plain flag."""
-    return click.option(name, is_flag=True, help=help_text)
+def flag(name: str, help_text: str, *parameter: str) -> Any:
+    """Return an option that is a plain flag, maybe for a parameter of another name."""
+    return click.option(name, *parameter, is_flag=True, help=help_text)
 
 
 def whole_number(text: str) -> int:
@@ -60,7 +60,7 @@ def parse_positions(context: Any, parameter: Any, text: str | None) -> int | tup
     return positions if len(positions) > 1 else positions[0]
 
 
-sizes_option = click.option(
+_sizes_option = click.option(
     "--sizes", callback=_parse_sizes, help="Of symbolic dimensions, such as b=4,n=3."
 )
 
@@ -80,6 +80,21 @@ allow_custom_calls_option = click.option(
     metavar="NAME",
     help="Allow a file to make custom calls of this target; repeatable.",
 )
+
+
+def source_options(*entry: str) -> Any:
+    """Return a decorator that adds the options for what SOURCE is: arguments, an entry, sizes."""
+
+    def add(command: Any) -> Any:
+        arguments = click.option(
+            "--args", "arguments", help="Argument types of a function: 'f32[8,128], i32[8]'."
+        )
+        command = _sizes_option(allow_custom_calls_option(command))
+        return arguments(entry_option(*entry)(command))
+
+    return add
+
+
 load_rules_option = click.option(
     "--load-rules",
     "plugins",

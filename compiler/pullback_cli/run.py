@@ -8,15 +8,12 @@ from typing import Any
 import click
 
 from pullback_cli.call import call
-from pullback_cli.options import Tolerance, allow_custom_calls_option, entry_option, sizes_option
+from pullback_cli.options import Tolerance, source_options
 
 
 @click.command()
 @click.argument("source", type=click.Path())
-@click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
-@entry_option("--entry", "--entry-name")
-@sizes_option
-@allow_custom_calls_option
+@source_options("--entry", "--entry-name")
 @click.option("--backend", help="cpu, cuda, rocm or tpu. By default where JAX runs.")
 @click.option(
     "--input",

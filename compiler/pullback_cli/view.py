@@ -8,18 +8,12 @@ from typing import Any
 import click
 
 from pullback_cli.call import call
-from pullback_cli.options import (
-    allow_custom_calls_option,
-    entry_option,
-    parse_positions,
-    sizes_option,
-)
+from pullback_cli.options import parse_positions, source_options
 
 
 @click.command()
 @click.argument("source", type=click.Path())
-@click.option("--args", "arguments", help="Argument types, such as 'f32[8,128], i32[8]'.")
-@entry_option("--entry", "--entry-name")
+@source_options("--entry", "--entry-name")
 @click.option(
     "--derivative",
     "mode",
@@ -29,8 +23,6 @@ from pullback_cli.options import (
 @click.option(
     "--wrt", callback=parse_positions, help="Positions of the arguments to differentiate by: 0,1."
 )
-@sizes_option
-@allow_custom_calls_option
 @click.option(
     "--explorer",
     is_flag=True,

@@ -7,6 +7,7 @@ import json
 import math
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -26,17 +27,14 @@ PATIENCE = 20.0
 
 def check(
     target: str,
-    arguments: str | None,
-    entry: str | None,
-    sizes: dict[str, int] | None,
     plugins: tuple[str, ...],
-    allow_custom_calls: tuple[str, ...],
     order: int,
     seed: int,
     tolerance: float,
     inputs: tuple[float, float] | None,
     installed: bool,
     as_json: bool,
+    **of_source: Any,
 ) -> None:
     """Compare the rules of the functions that TARGET calls with these functions."""
     if inputs and (not inputs[0] < inputs[1] or not all(map(math.isfinite, inputs))):
@@ -45,9 +43,7 @@ def check(
         )
     load_rules(plugins)
     with blaming(target), _watching() as watcher:
-        source = load_source(
-            target, arguments, entry=entry, sizes=sizes, allow_custom_calls=allow_custom_calls
-        )
+        source = load_source(target, **of_source)
         report = check_rules(
             source.fixed("a check"),
             *(source.target.arguments if source.target else ()),

@@ -140,15 +140,11 @@ def derive(
     jvp: bool,
     vjp: bool,
     grad: bool,
-    arguments: str | None,
-    entry: str | None,
     wrt: Positions,
     order: int | None,
     batch: int | None,
     in_axes: Any,
-    sizes: dict[str, int] | None,
     plugins: tuple[str, ...],
-    allow_custom_calls: tuple[str, ...],
     rules: bool,
     lower: bool,
     memory: str | None,
@@ -157,6 +153,7 @@ def derive(
     allow_refusals: bool,
     entry_name: str | None,
     output: Path | None,
+    **of_source: Any,
 ) -> None:
     """Differentiate or batch SOURCE: an MLIR file, `-`, or a target such as `file.py:function`."""
     load_rules(plugins)
@@ -172,10 +169,8 @@ def derive(
     wanting = {"--vmap": batch is not None, "--rules": rules, "--lower": lower}
     others = {"--memory": memory is not None, "-o": output is not None}
     _check_together(mode, explain, as_json, {**wanting, **others})
-    loaded = load_source(
-        source, arguments, entry=entry, sizes=sizes, allow_custom_calls=allow_custom_calls
-    )
-    entries = _beside(entry_name, entry, loaded)
+    loaded = load_source(source, **of_source)
+    entries = _beside(entry_name, of_source["entry"], loaded)
     program = loaded.program
     for option in filter({**wanting, **others}.get, [*wanting, "--memory"]):
         program = loaded.fixed(option)

@@ -26,6 +26,7 @@ from pullback.ir.symbols import FUNC
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, working, write, writing
 from pullback.tools.sources import (
+    SOURCE_OPTIONS,
     Source,
     check_used,
     for_platform,
@@ -142,10 +143,6 @@ class Stager:
 
 def dump(
     source: str,
-    arguments: str | None,
-    entry: str | None,
-    sizes: dict[str, int] | None,
-    allow_custom_calls: tuple[str, ...],
     stages: tuple[str, ...],
     folder: Path | None,
     constants: int | str | None,
@@ -156,7 +153,8 @@ def dump(
     """Show the IR of SOURCE: a target such as `file.py:function`, an MLIR file, or `-`."""
     _check_needed(stages, options | {"constants": constants})
     _check_statistics(stages, stats, as_json, options | {"constants": constants, "output": folder})
-    loaded = load_source(source, arguments, options["platform"], entry, sizes, allow_custom_calls)
+    of_source = {name: options.pop(name) for name in SOURCE_OPTIONS}
+    loaded = load_source(source, platform=options["platform"], **of_source)
     loaded = for_platform(loaded, options["platform"])
     options["platform"] = loaded.program.platforms[0]
     stager = Stager(loaded, most_elements=_most_elements(constants, folder), **options)

@@ -8,7 +8,7 @@ import io
 import json
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import click
@@ -125,48 +125,23 @@ def _shown(arguments: dict[str, Any]) -> bool:
 
 
 def _options(arguments: dict[str, Any]) -> Options:
-    def names(flag_name: str) -> tuple[str, ...]:
-        return tuple(name for name in arguments[flag_name].split(",") if name)
-
-    loaded = {"--load-rules": "plugins", "--load-pass-plugin": "pass_plugins"}
-    return Options(
-        file=arguments["file"],
-        output=arguments["output"],
-        split_input_file=arguments["split_input_file"],
-        verify_diagnostics=arguments["verify_diagnostics"],
-        verify_roundtrip=arguments["verify_roundtrip"],
-        allow_unregistered_dialect=arguments["allow_unregistered_dialect"],
-        emit_bytecode=arguments["emit_bytecode"],
-        generate_reproducer=arguments["reproducer"],
-        instrumentation=Instrumentation(
-            verify_each=arguments["verify_each"],
-            print_before=names("mlir_print_ir_before"),
-            print_after=names("mlir_print_ir_after"),
-            print_before_all=arguments["mlir_print_ir_before_all"],
-            print_after_all=arguments["mlir_print_ir_after_all"],
-            print_after_change=arguments["mlir_print_ir_after_change"],
-            print_after_failure=arguments["mlir_print_ir_after_failure"],
-            print_tree_dir=arguments["mlir_print_ir_tree_dir"],
-            printing=Printing(
-                elide_larger_than=arguments["elide_larger_than"],
-                debuginfo=arguments["mlir_print_debuginfo"],
-                generic=arguments["mlir_print_op_generic"],
-                nameloc_as_prefix=arguments["mlir_use_nameloc_as_prefix"],
-                value_users=arguments["mlir_print_value_users"],
-            ),
-            timing=arguments["mlir_timing"],
-            statistics=arguments["mlir_pass_statistics"],
-            reproducer=arguments["crash_reproducer"],
-            options=(
-                *(
-                    f"{option}={each}"
-                    for option, name in loaded.items()
-                    for each in arguments[name]
-                ),
-                *["--allow-unregistered-dialect"] * arguments["allow_unregistered_dialect"],
-            ),
-        ),
+    """Return the options; the parameters of the command are named as the fields of classes."""
+    given = dict(arguments)
+    for name in ("print_before", "print_after"):
+        given[name] = tuple(filter(None, given[name].split(",")))
+    loaded = {"--load-rules": given["plugins"], "--load-pass-plugin": given["pass_plugins"]}
+    given["options"] = (
+        *(f"{option}={each}" for option, places in loaded.items() for each in places),
+        *["--allow-unregistered-dialect"] * given["allow_unregistered_dialect"],
     )
+
+    def of(kind: Any) -> Any:
+        return kind(**{each.name: given[each.name] for each in fields(kind)})
+
+    given["printing"] = of(Printing)
+    given["instrumentation"] = of(Instrumentation)
+    options: Options = of(Options)
+    return options
 
 
 def _stages(arguments: dict[str, Any], content: bytes) -> tuple[Stage, ...]:

@@ -110,10 +110,6 @@ def _find_nan(spec: str, program: Program, values: Arrays) -> None:
 
 def run(
     source: str,
-    arguments: str | None,
-    entry: str | None,
-    sizes: dict[str, int] | None,
-    allow_custom_calls: tuple[str, ...],
     backend: str | None,
     inputs: tuple[Path, ...],
     seed: int | None,
@@ -123,6 +119,7 @@ def run(
     wants_nan: bool,
     tolerance: float | None,
     output: Path | None,
+    **of_source: Any,
 ) -> None:
     """Run SOURCE: an MLIR file, `-` for stdin, or a target such as `file.py:function`."""
     if not (compare or with_jax):
@@ -137,9 +134,7 @@ def run(
         }
         unused |= {"--jax": with_jax, "--output": output}
         check_used("results, which --find-nan does not give", unused)
-    loaded = load_source(
-        source, arguments, entry=entry, sizes=sizes, allow_custom_calls=allow_custom_calls
-    )
+    loaded = load_source(source, **of_source)
     program, values = engines.argument_values(loaded, inputs, seed)
     if wants_nan:
         with _running(source):

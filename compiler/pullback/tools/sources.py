@@ -43,9 +43,13 @@ def check_used(without: str, options: dict[str, Any]) -> None:
             raise UsageError(f"{name} says nothing without {without}", do=f"leave out {name}")
 
 
+SOURCE_OPTIONS = ("arguments", "entry", "sizes", "allow_custom_calls")
+"""The options of commands that `load_source` takes."""
+
+
 def load_source(
     spec: str,
-    arguments: str | None,
+    arguments: str | None = None,
     platform: str | None = None,
     entry: str | None = None,
     sizes: dict[str, int] | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import webbrowser
 from pathlib import Path
+from typing import Any
 
 from pullback.errors import UsageError
 from pullback.tools.derive import Positions
@@ -22,21 +23,18 @@ from pullback.tools.view.stages import read_stages
 
 def view(
     source: str,
-    arguments: str | None,
-    entry: str | None,
     mode: str | None,
     wrt: Positions,
-    sizes: dict[str, int] | None,
-    allow_custom_calls: tuple[str, ...],
     explorer: bool,
     output: Path | None,
+    **of_source: Any,
 ) -> None:
     """Show SOURCE as a page: source lines, the program, its derivative, lowered StableHLO."""
     if mode is None:
         check_used("--derivative", {"--wrt": wrt})
     if explorer and output is not None:
         raise UsageError("--explorer serves pages and writes none", do="leave out -o")
-    loaded = for_platform(load_source(source, arguments, None, entry, sizes, allow_custom_calls))
+    loaded = for_platform(load_source(source, **of_source))
     program = loaded.fixed("a page")
     with blaming(source):
         stages = read_stages(program, mode, wrt)
