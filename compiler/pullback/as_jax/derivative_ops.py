@@ -17,10 +17,10 @@ from jax.custom_derivatives import SymbolicZero
 
 from pullback._jax.linear_maps import Unknown, linear_map
 from pullback.as_jax.custom_calls import is_foreign
-from pullback.as_jax.table import Array, Flat, Functions, OpInJax, aval_of
+from pullback.as_jax.table import Array, Flat, OpInJax, aval_of
 from pullback.autodiff import registry
 from pullback.errors import MissingRuleError, PullbackError
-from pullback.ir import masks, ops
+from pullback.ir import build, masks, ops
 from pullback.ir.locations import UNKNOWN, user_line_of
 from pullback.ir.ops import CustomJVPCall, CustomVJPCall, LinearCall, inexact_positions
 from pullback.ir.regions import operations
@@ -48,7 +48,7 @@ ATTRIBUTE = "rule_in_module"
 """Names the attribute of a Python function that stands for a rule: its `RuleInModule`."""
 
 
-def _note(function: Any, view: Any, functions: Functions) -> None:
+def _note(function: Any, view: Any, functions: Any) -> None:
     """Say of a function where the rule that it stands for comes from."""
     rules = [_described(name, functions) for name in view.symbols.values()]
     where = user_line_of(view.op) or UNKNOWN
@@ -56,7 +56,7 @@ def _note(function: Any, view: Any, functions: Functions) -> None:
     setattr(function, ATTRIBUTE, RuleInModule(" and ".join(rules), where, is_backward=is_backward))
 
 
-def _with_rule(view: Any, run: Flat, rule: Callable[..., Any], functions: Functions) -> Flat:
+def _with_rule(view: Any, run: Flat, rule: Callable[..., Any], functions: Any) -> Flat:
     """Return a function with a rule that JAX asks for tangents."""
 
     def function(*args: Array) -> list[Array]:
@@ -69,7 +69,7 @@ def _with_rule(view: Any, run: Flat, rule: Callable[..., Any], functions: Functi
     return with_rule
 
 
-def _described(name: str, functions: Functions) -> str:
+def _described(name: str, functions: Any) -> str:
     lines = map(user_line_of, operations(functions.block(name)))
     return f"@{name}" + next((f" at {line}" for line in lines if line), "")
 
@@ -82,7 +82,7 @@ def call_with_rules(op: OpInJax) -> Flat | None:
     view = ops.view(op.operation)
     if view is None:
         return _registered(op)
-    makers: dict[type, Callable[[Any, Functions], Flat]] = {
+    makers: dict[type, Callable[[Any, Any], Flat]] = {
         CustomJVPCall: _with_jvp,
         CustomVJPCall: _with_vjp,
         LinearCall: _linear,
@@ -124,7 +124,7 @@ def with_rule_of_module(op: OpInJax, name: str, run: Flat, said: str = "") -> Fl
 # ------------------------------------------------------------------------------ custom_jvp_call
 
 
-def _with_jvp(view: CustomJVPCall, functions: Functions) -> Flat:
+def _with_jvp(view: CustomJVPCall, functions: Any) -> Flat:
     if _is_solver(view, functions):
         return functions.one_call(view.op)
     run = functions.inline(view.decomposition)
@@ -148,7 +148,7 @@ def _applied(
     rule: tuple[str, str],
     primals: Sequence[Array],
     tangents: Sequence[Any],
-    functions: Functions,
+    functions: Any,
 ) -> tuple[list[Array], list[Array]]:
     """Return the results of a call, and the tangents of the inexact ones, by a forward rule."""
     name, mask = rule
@@ -161,11 +161,11 @@ def _applied(
 def _tangents_of(view: Any, moved: Iterator[Any]) -> list[Any]:
     """Return the tangents of all results, given those of the inexact ones."""
     inexact = inexact_positions(view.results)
-    avals = [aval_of(v.type) for v in view.results]
-    return [next(moved) if i in inexact else _no_tangent(x) for i, x in enumerate(avals)]
+    none = (np.zeros(build.shape(v), jax.dtypes.float0) for v in view.results)
+    return [next(moved) if i in inexact else x for i, x in enumerate(none)]
 
 
-def _refused(view: Any, mask: str, tangents: Sequence[Any], functions: Functions) -> list[Any]:
+def _refused(view: Any, mask: str, tangents: Sequence[Any], functions: Any) -> list[Any]:
     """Return tangents that raise where they are used, for operands that no rule is for.
 
     JAX looks for the tangents of a loop's carries that move, and asks for fewer first; what it
@@ -196,14 +196,14 @@ def _raising(error: Exception) -> Callable[..., Any]:
     return raising
 
 
-def _is_sum(view: CustomJVPCall, functions: Functions) -> bool:
+def _is_sum(view: CustomJVPCall, functions: Any) -> bool:
     """Return True for a call that adds, whose transposes hand a cotangent on, as JAX's do."""
     steps = [each.name for each in operations(functions.block(view.decomposition))]
     lengths = [len(list(operations(functions.block(name)))) for name, _ in view.transposes()]
     return steps[:-1] == ["stablehlo.add"] and set(lengths) == {1}
 
 
-def _with_transposes(view: CustomJVPCall, run: Flat, functions: Functions) -> Flat:
+def _with_transposes(view: CustomJVPCall, run: Flat, functions: Any) -> Flat:
     """Return the function of a call as one map, which JAX transposes by the rules of the module."""
 
     def transpose(operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
@@ -233,7 +233,7 @@ def _filled(given: Sequence[Any], values: Sequence[Any]) -> list[Array]:
     ]
 
 
-def _is_solver(view: CustomJVPCall, functions: Functions) -> bool:
+def _is_solver(view: CustomJVPCall, functions: Any) -> bool:
     """Return True for a call whose transpose is not that of its function, op by op.
 
     A linear solver knows the transposed system, and its steps have no derivative by the matrix.
@@ -281,16 +281,8 @@ def _instantiated(tangent: Any) -> Array:
     return tangent
 
 
-def _is_inexact(x: Any) -> bool:
-    return bool(jnp.issubdtype(x.dtype, jnp.inexact))
-
-
 def _tangent(tangent: Array, is_zero: bool) -> Any:
     return SymbolicZero(jax.typeof(tangent)) if is_zero else tangent
-
-
-def _no_tangent(x: Array) -> Any:
-    return np.zeros(x.shape, jax.dtypes.float0)
 
 
 def _missing(view: Any, kind: str, mask: str) -> MissingRuleError:
@@ -307,7 +299,7 @@ def _missing(view: Any, kind: str, mask: str) -> MissingRuleError:
 # ------------------------------------------------------------------------------ custom_vjp_call
 
 
-def _with_vjp(view: CustomVJPCall, functions: Functions) -> Flat:
+def _with_vjp(view: CustomVJPCall, functions: Any) -> Flat:
     """Return the function of a call as one that JAX differentiates by the rule of each mode.
 
     JAX asks for tangents in both modes. They are a map of the given ones, whose transpose is the
@@ -354,7 +346,7 @@ class _CallOfPair:
     """
 
     def __init__(
-        self, view: CustomVJPCall, functions: Functions, mask: str, primals: Sequence[Array]
+        self, view: CustomVJPCall, functions: Any, mask: str, primals: Sequence[Array]
     ) -> None:
         self.view, self.functions, self.mask = view, functions, mask
         self.moving, self.pairs = _positions(view, mask), _pairs(view, mask)
@@ -420,7 +412,7 @@ def _pairs(view: CustomVJPCall, mask: str) -> list[_Pair]:
 # ------------------------------------------------------------------------------ linear_call
 
 
-def _linear(view: LinearCall, functions: Functions) -> Flat:
+def _linear(view: LinearCall, functions: Any) -> Flat:
     def forward(*operands: Array) -> list[Array]:
         if view.transpose_only is None:
             return functions.inline(view.decomposition)(*operands)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from pullback.as_jax.table import Array, OpInJax, evaluates, plain, register_plain
+from pullback.as_jax.table import Array, OpInJax, evaluates, plain, register
 
 _OPS = {
     "abs": lax.abs,
@@ -43,7 +43,7 @@ _OPS = {
     "subtract": lax.sub,
     "xor": lax.bitwise_xor,
 }
-register_plain("stablehlo", _OPS)
+register({f"stablehlo.{name}": plain(function) for name, function in _OPS.items()})
 
 _CHLO = {
     "acos": lax.acos,
@@ -71,7 +71,7 @@ _CHLO = {
     "tan": lax.tan,
     "zeta": lax.zeta,
 }
-register_plain("chlo", _CHLO)
+register({f"chlo.{name}": plain(function) for name, function in _CHLO.items()})
 
 
 def _boolean(of_numbers: Callable[..., Array], of_bools: Callable[..., Array]) -> Any:
@@ -79,8 +79,12 @@ def _boolean(of_numbers: Callable[..., Array], of_bools: Callable[..., Array]) -
     return plain(lambda x, y: of_bools(x, y) if x.dtype == bool else of_numbers(x, y))
 
 
-evaluates("stablehlo.add")(_boolean(lax.add, lax.bitwise_or))
-evaluates("stablehlo.multiply")(_boolean(lax.mul, lax.bitwise_and))
+register(
+    {
+        "stablehlo.add": _boolean(lax.add, lax.bitwise_or),
+        "stablehlo.multiply": _boolean(lax.mul, lax.bitwise_and),
+    }
+)
 
 
 @evaluates("stablehlo.clamp")
@@ -166,14 +170,14 @@ def _convert(op: OpInJax, x: Array) -> Array:
     return lax.convert_element_type(x, op.dtype)
 
 
-@evaluates("stablehlo.bitcast_convert")
-def _bitcast(op: OpInJax, x: Array) -> Array:
-    return lax.bitcast_convert_type(x, op.dtype)
-
-
-@evaluates("stablehlo.reduce_precision")
-def _reduce_precision(op: OpInJax, x: Array) -> Array:
-    return lax.reduce_precision(x, op.number("exponent_bits"), op.number("mantissa_bits"))
+register(
+    {
+        "stablehlo.bitcast_convert": lambda op, x: lax.bitcast_convert_type(x, op.dtype),
+        "stablehlo.reduce_precision": lambda op, x: lax.reduce_precision(
+            x, op.number("exponent_bits"), op.number("mantissa_bits")
+        ),
+    }
+)
 
 
 @evaluates("stablehlo.map")

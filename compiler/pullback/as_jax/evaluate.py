@@ -69,7 +69,10 @@ class Evaluation:
         return function.regions[0].blocks[0]
 
     def forward_map(self, view: CustomVJPCall, backward: str, mask: str, given: str) -> str:
-        """Return the transpose of a backward rule; see `Functions`."""
+        """Return the function `(residuals…, tangents…) -> (tangents of inexact results…)`.
+
+        It is the transpose of a backward rule for the operands in the mask, in those `given`.
+        """
         key = view.decomposition, backward, given
         if key not in self._forward_maps:
             module = self._program.module
@@ -143,7 +146,9 @@ class Evaluation:
         lowering = table.OPS.get(operation.name)
         if lowering is None:
             raise refusal(operation)
-        _check_shapes(operation)
+        for v in results_of(operation):
+            if -1 in build.shape(v):
+                raise refusal(operation, f"of dynamic shape, {v.type}")
         regions = self._regions(operation, ChainMap() if values is None else values)
         op = OpInJax(operation, self, regions, table._Read(operation))
 
@@ -169,14 +174,14 @@ class Evaluation:
         _check_results(operation, results)
         return results
 
-    def _regions(self, operation: Any, values: Values) -> list[_Region]:
+    def _regions(self, operation: Any, values: Values) -> list[Region]:
         """Return each region as a function, which may use the values around it."""
         blocks = [each.blocks[0] for each in operation.regions if len(each.blocks)]
-        return [_Region(self, block, values) for block in blocks]
+        return [Region(self, block, values) for block in blocks]
 
 
-class _Region:
-    """A region of an op that is evaluated."""
+class Region:
+    """A region of an op that is evaluated, as a function of the arguments of its block."""
 
     def __init__(self, evaluation: Evaluation, block: Any, values: Values) -> None:
         self._evaluation, self._block, self._values = evaluation, block, values
@@ -185,19 +190,15 @@ class _Region:
         return self.partly(args, {}, operands_of(terminator(self._block)))
 
     def outer(self, v: Any) -> Array:
+        """Return what a value of the module around the region is."""
         return self._values[v]
 
     def partly(
         self, args: Sequence[Array], known: Mapping[Any, Array], wanted: Sequence[Any]
     ) -> list[Array]:
+        """Return these values of the region, where some others are known beforehand."""
         values = self._evaluation._block(self._block, args, self._values, known)
         return [values[v] for v in wanted]
-
-
-def _check_shapes(operation: Any) -> None:
-    for v in results_of(operation):
-        if -1 in build.shape(v):
-            raise refusal(operation, f"of dynamic shape, {v.type}")
 
 
 def _check_results(operation: Any, results: Sequence[Array]) -> None:
@@ -233,16 +234,16 @@ def in_known_ops(module: ir.Module) -> None:
     """Rewrite ops of constant shapes as static ones, and those that JAX lacks, in place."""
     if operations_named(module, *_DYNAMIC):
         run_stock(module, stock_stage("stablehlo-canonicalize-dynamism"))
+
+    def is_unknown(op: Any) -> bool:
+        return op.name not in table.OPS and has_expansion(op)
+
     with _jax.working_in(module):
-        for op in operations_where(module, _is_unknown):
+        for op in operations_where(module, is_unknown):
             try:
                 expand_op(op)
             except MissingRuleError as error:
                 raise refusal(op, f"as it is here: {error.message}") from error
-
-
-def _is_unknown(operation: Any) -> bool:
-    return operation.name not in table.OPS and has_expansion(operation)
 
 
 _DYNAMIC = (

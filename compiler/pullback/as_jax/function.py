@@ -19,11 +19,9 @@ from pullback.as_jax import (  # noqa: F401 -- each registers its ops in the tab
     indexing,
     loops,
     products,
-    random_bits,
     reductions,
     shapes,
     sorting,
-    top_k,
 )
 from pullback.as_jax.evaluate import Evaluation, in_known_ops
 from pullback.as_jax.table import Array, Flat

@@ -15,17 +15,14 @@ from pullback_runtime.ir._dtypes import element_dtype
 
 def _precision(op: OpInJax) -> Any:
     """Return the precision of each operand, or the algorithm of a product."""
-    if "algorithm" in op.attributes:
-        return _algorithm(op, stablehlo.DotAlgorithm(op.attributes["algorithm"]))
-    if "precision_config" not in op.attributes:
-        return (lax.Precision.DEFAULT,) * 2
-    words = [build.enumerator(each) for each in op.attributes["precision_config"]]
-    return tuple(getattr(lax.Precision, word) for word in words or ["DEFAULT"] * 2)
-
-
-def _algorithm(op: OpInJax, given: Any) -> Any:
-    if any(p is not lax.Precision.DEFAULT for p in _configured(op)):
+    words = ["DEFAULT"] * 2
+    if "precision_config" in op.attributes:
+        words = [build.enumerator(each) for each in op.attributes["precision_config"]] or words
+    if "algorithm" not in op.attributes:
+        return tuple(getattr(lax.Precision, word) for word in words)
+    if set(words) != {"DEFAULT"}:
         raise op.refusal("with both an algorithm and a precision")
+    given = stablehlo.DotAlgorithm(op.attributes["algorithm"])
     types = (given.lhs_precision_type, given.rhs_precision_type, given.accumulation_type)
     return lax.DotAlgorithm(
         *(element_dtype(t, "an algorithm") for t in types),
@@ -34,13 +31,6 @@ def _algorithm(op: OpInJax, given: Any) -> Any:
         given.num_primitive_operations,
         given.allow_imprecise_accumulation,
     )
-
-
-def _configured(op: OpInJax) -> list[Any]:
-    if "precision_config" not in op.attributes:
-        return []
-    words = (build.enumerator(each) for each in op.attributes["precision_config"])
-    return [getattr(lax.Precision, word) for word in words]
 
 
 @evaluates("stablehlo.dot_general")

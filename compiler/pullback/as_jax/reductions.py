@@ -39,16 +39,14 @@ def _limits(dtype: np.dtype) -> tuple[Any, Any]:
     return (False, True) if dtype.kind == "b" else (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
 
 
-def _all_ones(dtype: np.dtype) -> Any:
-    return np.invert(np.zeros((), dtype))
-
-
 _NUMBERS = {
     "stablehlo.add": Monoid(lax.add, lax.reduce_sum, lambda dtype: 0),
     "stablehlo.multiply": Monoid(lax.mul, lax.reduce_prod, lambda dtype: 1),
     "stablehlo.minimum": Monoid(lax.min, lax.reduce_min, _highest),
     "stablehlo.maximum": Monoid(lax.max, lax.reduce_max, _lowest),
-    "stablehlo.and": Monoid(lax.bitwise_and, lax.reduce_and, _all_ones),
+    "stablehlo.and": Monoid(
+        lax.bitwise_and, lax.reduce_and, lambda dtype: np.invert(np.zeros((), dtype))
+    ),
     "stablehlo.or": Monoid(lax.bitwise_or, lax.reduce_or, lambda dtype: 0),
     "stablehlo.xor": Monoid(lax.bitwise_xor, lax.reduce_xor, lambda dtype: 0),
 }
@@ -168,18 +166,17 @@ def _reduce_window(op: OpInJax, *operands: Array) -> list[Array]:
     names = "window_strides", "base_dilations", "window_dilations"
     strides, base, window = (build.integers_or_ones(op.attributes, n, rank) for n in names)
     sizes, padding = op.integers("window_dimensions"), build.paddings(op.attributes, rank)
+    how = sizes, strides, padding, base, window
     if not rank:  # XLA ends the process at JAX's derivative of it
         return op.regions[0](*inits, *arrays)
     monoid = _monoid(op) if count == 1 else None
     if monoid is not None and _is_neutral(op.operands[1], monoid, arrays[0].dtype):
         value = np.asarray(monoid.neutral(arrays[0].dtype), arrays[0].dtype)
-        how = sizes, strides, padding, base, window
         return [lax.reduce_window(arrays[0], value, monoid.combine, *how)]
 
     def combine(x: Sequence[Array], y: Sequence[Array]) -> tuple[Array, ...]:
         return tuple(op.regions[0](*x, *y))
 
-    how = sizes, strides, padding, base, window
     return list(lax.reduce_window(tuple(arrays), tuple(inits), combine, *how))
 
 

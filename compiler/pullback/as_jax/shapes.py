@@ -11,8 +11,31 @@ from jax import lax
 import pullback_runtime
 from pullback._jax import ir
 from pullback.as_jax.indexing import widened
-from pullback.as_jax.table import Array, OpInJax, evaluates
+from pullback.as_jax.table import Array, OpInJax, evaluates, register
 from pullback.ir import build
+
+register(
+    {
+        "chlo.constant_like": lambda op, x: lax.full_like(x, op.attributes["value"].value),
+        "stablehlo.broadcast": lambda op, x: lax.broadcast(x, op.integers("broadcast_sizes")),
+        "stablehlo.concatenate": lambda op, *xs: lax.concatenate(xs, op.number("dimension")),
+        "stablehlo.get_dimension_size": lambda op, x: jnp.asarray(
+            x.shape[op.number("dimension")], op.dtype
+        ),
+        "stablehlo.get_tuple_element": lambda op, whole: whole[build.number(op, "index")],
+        "stablehlo.iota": lambda op: lax.broadcasted_iota(
+            op.dtype, op.shape, op.number("iota_dimension")
+        ),
+        "stablehlo.optimization_barrier": lambda op, *xs: list(lax.optimization_barrier(xs)),
+        "stablehlo.reshape": lambda op, x: lax.reshape(x, op.shape),
+        "stablehlo.reverse": lambda op, x: lax.rev(x, op.integers("dimensions")),
+        "stablehlo.slice": lambda op, x: lax.slice(
+            x, *map(op.integers, ("start_indices", "limit_indices", "strides"))
+        ),
+        "stablehlo.transpose": lambda op, x: lax.transpose(x, op.integers("permutation")),
+        "stablehlo.tuple": lambda op, *xs: xs,
+    }
+)
 
 
 @evaluates("stablehlo.constant", "chlo.constant")
@@ -42,16 +65,6 @@ def run_alone(operation: Any) -> Any:
     return pullback_runtime.run_interpreted(module)[0]
 
 
-@evaluates("stablehlo.iota")
-def _iota(op: OpInJax) -> Array:
-    return lax.broadcasted_iota(op.dtype, op.shape, op.number("iota_dimension"))
-
-
-@evaluates("chlo.constant_like")
-def _constant_like(op: OpInJax, x: Array) -> Array:
-    return lax.full_like(x, op.attributes["value"].value)
-
-
 @evaluates("stablehlo.broadcast_in_dim")
 def _broadcast_in_dim(op: OpInJax, x: Array) -> Array:
     """Broadcast to dimensions that JAX, unlike StableHLO, wants in ascending order."""
@@ -62,36 +75,6 @@ def _broadcast_in_dim(op: OpInJax, x: Array) -> Array:
     return lax.broadcast_in_dim(x, op.shape, sorted(dims))
 
 
-@evaluates("stablehlo.broadcast")
-def _broadcast(op: OpInJax, x: Array) -> Array:
-    return lax.broadcast(x, op.integers("broadcast_sizes"))
-
-
-@evaluates("stablehlo.reshape")
-def _reshape(op: OpInJax, x: Array) -> Array:
-    return lax.reshape(x, op.shape)
-
-
-@evaluates("stablehlo.transpose")
-def _transpose(op: OpInJax, x: Array) -> Array:
-    return lax.transpose(x, op.integers("permutation"))
-
-
-@evaluates("stablehlo.reverse")
-def _reverse(op: OpInJax, x: Array) -> Array:
-    return lax.rev(x, op.integers("dimensions"))
-
-
-@evaluates("stablehlo.concatenate")
-def _concatenate(op: OpInJax, *operands: Array) -> Array:
-    return lax.concatenate(operands, op.number("dimension"))
-
-
-@evaluates("stablehlo.slice")
-def _slice(op: OpInJax, x: Array) -> Array:
-    return lax.slice(x, *map(op.integers, ("start_indices", "limit_indices", "strides")))
-
-
 @evaluates("stablehlo.pad")
 def _pad(op: OpInJax, x: Array, value: Array) -> Array:
     names = "edge_padding_low", "edge_padding_high", "interior_padding"
@@ -100,40 +83,33 @@ def _pad(op: OpInJax, x: Array, value: Array) -> Array:
 
 @evaluates("stablehlo.dynamic_slice")
 def _dynamic_slice(op: OpInJax, x: Array, *starts: Array) -> Array:
-    sizes = op.integers("slice_sizes")
-    indices = [widened(start) for start in starts]
-    return lax.dynamic_slice(x, indices, sizes, allow_negative_indices=False)
+    indices = list(map(widened, starts))
+    return lax.dynamic_slice(x, indices, op.integers("slice_sizes"), allow_negative_indices=False)
 
 
 @evaluates("stablehlo.dynamic_update_slice")
 def _dynamic_update_slice(op: OpInJax, x: Array, update: Array, *starts: Array) -> Array:
     if not starts:
         return update
-    indices = [widened(start) for start in starts]
+    indices = list(map(widened, starts))
     return lax.dynamic_update_slice(x, update, indices, allow_negative_indices=False)
-
-
-@evaluates("stablehlo.get_dimension_size")
-def _get_dimension_size(op: OpInJax, x: Array) -> Array:
-    return jnp.asarray(x.shape[op.number("dimension")], op.dtype)
-
-
-@evaluates("stablehlo.tuple")
-def _tuple(op: OpInJax, *operands: Array) -> Array:
-    return operands
-
-
-@evaluates("stablehlo.get_tuple_element")
-def _get_tuple_element(op: OpInJax, whole: tuple[Array, ...]) -> Array:
-    return whole[build.number(op, "index")]
-
-
-@evaluates("stablehlo.optimization_barrier")
-def _barrier(op: OpInJax, *operands: Array) -> list[Array]:
-    return list(lax.optimization_barrier(operands))
 
 
 @evaluates("sdy.sharding_constraint")
 def _sharding_constraint(op: OpInJax, x: Array) -> Array:
     op.attributes.names.add("sharding")
     return x
+
+
+@evaluates("stablehlo.rng_bit_generator")
+def _rng_bit_generator(op: OpInJax, state: Array) -> list[Array]:
+    algorithm = getattr(lax.RandomAlgorithm, f"RNG_{op.word('rng_algorithm')}")
+    shape = build.shape(op.operation.results[1])
+    return list(lax.rng_bit_generator(state, shape, dtype=op.dtypes[1], algorithm=algorithm))
+
+
+@evaluates("stablehlo.rng")
+def _rng(op: OpInJax, a: Array, b: Array, shape: Array) -> Array:
+    if op.word("rng_distribution") != "UNIFORM":
+        raise op.refusal(f"of the distribution {op.word('rng_distribution')}")
+    return lax.rng_uniform(a, b, op.shape)

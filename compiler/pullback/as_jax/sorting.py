@@ -1,4 +1,4 @@
-"""Sort by the comparators that JAX writes, and by those that compare one operand."""
+"""Sort by the comparators that JAX writes, and by those that compare one operand; `top_k`."""
 
 from __future__ import annotations
 
@@ -52,10 +52,17 @@ def _key(op: OpInJax, block: Any, operands: Sequence[Array]) -> Array:
 def _keys_as_jax(block: Any, dtypes: tuple[str, ...]) -> int | None:
     """Return by how many operands JAX compares with this comparator; None if it is not JAX's."""
     found = steps_of(block)
-    counts = range(1, len(dtypes) + 1)
-    same = (k for k in counts if steps_in_jax(_by_keys, "stablehlo.sort", dtypes, k) == found)
-    return next(same, None)
+    for count in range(1, len(dtypes) + 1):
+        if steps_in_jax(_by_keys, "stablehlo.sort", dtypes, count) == found:
+            return count
+    return None
 
 
 def _by_keys(count: int) -> Callable[..., Any]:
     return lambda *arrays: lax.sort(arrays, num_keys=count)
+
+
+@evaluates("chlo.top_k")
+def _top_k(op: OpInJax, x: Array) -> list[Array]:
+    op.flag("is_stable")  # JAX's is, and may be where the op need not be
+    return list(lax.top_k(x, op.number("k")))

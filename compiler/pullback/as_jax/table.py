@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from pullback._jax import ir
 from pullback.errors import NoJaxCounterpartError
 from pullback.ir import build
 from pullback.ir.locations import user_line_of
-from pullback.ir.ops import CustomVJPCall, composite_name
+from pullback.ir.ops import composite_name
 from pullback.ir.purity import target_of
 from pullback.ir.regions import SHARDINGS, operands_of, results_of
 from pullback_runtime.ir._dtypes import element_dtype
@@ -24,46 +24,6 @@ Flat = Callable[..., list[Array]]
 
 IGNORED = frozenset({*SHARDINGS, "mhlo.frontend_attributes"})
 """Attributes that say how an op runs, and not what its results are."""
-
-
-class Functions(Protocol):
-    """The functions of a module, as functions of JAX."""
-
-    def inline(self, name: str) -> Flat:
-        """Return a function whose equations stand where it is called."""
-
-    def jitted(self, name: str) -> Flat:
-        """Return a function whose call is one equation."""
-
-    def one_call(self, operation: Any) -> Flat:
-        """Return a function that calls the module for one of its ops, as one primitive."""
-
-    def block(self, name: str) -> Any:
-        """Return the body of a function."""
-
-    def forward_map(self, view: CustomVJPCall, backward: str, mask: str, given: str) -> str:
-        """Return the function `(residuals…, tangents…) -> (tangents of inexact results…)`.
-
-        It is the transpose of a backward rule for the operands in the mask, in those `given`.
-        """
-
-    def stay_zero(self, name: str) -> Sequence[bool]:
-        """Return which results of a function are zero for certain, with all their derivatives."""
-
-
-class Region(Protocol):
-    """A region of an op that is evaluated, as a function of the arguments of its block."""
-
-    def __call__(self, *args: Array) -> list[Array]:
-        """Return what the region returns."""
-
-    def outer(self, v: Any) -> Array:
-        """Return what a value of the module around the region is."""
-
-    def partly(
-        self, args: Sequence[Array], known: Mapping[Any, Array], wanted: Sequence[Any]
-    ) -> list[Array]:
-        """Return these values of the region, where some others are known beforehand."""
 
 
 class _Read:
@@ -88,14 +48,14 @@ class OpInJax:
 
     Attributes:
       operation: the op in the module.
-      functions: the functions of the module.
-      regions: each region as a function of the arguments of its block.
+      functions: the functions of the module as functions of JAX, an `Evaluation`.
+      regions: each region as a function of the arguments of its block, a `Region`.
       attributes: an attribute by name; one that nobody reads is refused.
     """
 
     operation: Any
-    functions: Functions
-    regions: Sequence[Region]
+    functions: Any
+    regions: Sequence[Any]
     attributes: _Read
 
     @property
@@ -188,14 +148,14 @@ def evaluates(*names: str) -> Callable[[Lowering], Lowering]:
     return register
 
 
+def register(lowerings: Mapping[str, Lowering]) -> None:
+    """Register functions of (op, *operands) by the names of ops."""
+    OPS.update(lowerings)
+
+
 def plain(function: Callable[..., Any]) -> Lowering:
     """Return the lowering of an op that is this function of its operands."""
     return lambda op, *operands: function(*operands)
-
-
-def register_plain(dialect: str, functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Register functions of the operands alone, by the names of ops without their dialect."""
-    OPS.update({f"{dialect}.{name}": plain(function) for name, function in functions.items()})
 
 
 def dtype_of(type: Any) -> np.dtype:

@@ -72,10 +72,10 @@ class Probes:
         program = _runnable(program)
         self.module = program.module
         self._environment = program._environment
-        self._evaluation = Evaluation(program)
+        evaluation = Evaluation(program)
         self.blocks = functools.cache(self._block)
         self._executable = functools.cache(self._compiled)
-        self._single = functools.cache(self._function_of)
+        self._single = functools.cache(lambda op: jax.jit(evaluation.function_of(op)[1]))
 
     def _block(self, place: Place) -> Block:
         block = place.block_of(functions(self.module)[place.function])
@@ -89,7 +89,8 @@ class Probes:
     def outputs(self, place: Place, inputs: Sequence[Any]) -> list[Array | None]:
         """Return what the terminator of a block returns; None in place of what is not an array."""
         values = iter(self._run(place, inputs, False))
-        return [next(values) if _is_array(v) else None for v in self._returned(place)]
+        returned = terminator(self.blocks(place).block).operands
+        return [next(values) if _is_array(v) else None for v in returned]
 
     def values(self, place: Place, inputs: Sequence[Any]) -> dict[Value, Array]:
         """Return every array in a block by its value, inputs included."""
@@ -108,12 +109,6 @@ class Probes:
         """
         with jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):
             return [np.asarray(x) for x in self._single(op)(*operands)]
-
-    def _function_of(self, op: Any) -> Callable[..., Any]:
-        return jax.jit(self._evaluation.function_of(op)[1])
-
-    def _returned(self, place: Place) -> list[Value]:
-        return list(terminator(self.blocks(place).block).operands)
 
     def _run(self, place: Place, inputs: Sequence[Any], every: bool) -> list[Array]:
         with jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):

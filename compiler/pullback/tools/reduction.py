@@ -161,23 +161,10 @@ def only_one_function(reduction: Reduction) -> bool:
     return any(reduction.attempt(keep(name)) for name in list(names))
 
 
-def unused_functions(reduction: Reduction) -> bool:
-    """Erase what no public function refers to."""
-    return reduction.attempt(_pipeline("symbol-dce"))
-
-
-def inlined(reduction: Reduction) -> bool:
-    """Put functions in the place of their calls."""
-    return reduction.attempt(_pipeline("inline-calls{public=true checkpoint=true}"))
-
-
-def equal_ops_once(reduction: Reduction) -> bool:
-    """Merge equal ops: constants that ops have been replaced by."""
-    return reduction.attempt(_pipeline("cse"))
-
-
-def _pipeline(text: str) -> Edit:
-    return lambda module: run_stages(module, parse_pipeline(text))
+def _passes(pipeline: str) -> Callable[[Reduction], bool]:
+    """Return the step that runs a pipeline."""
+    stages = parse_pipeline(pipeline)
+    return lambda reduction: reduction.attempt(lambda module: run_stages(module, stages))
 
 
 # ---------------------------------------------------------------------------------------- ops
@@ -284,13 +271,6 @@ def _of_functions(
     count: Callable[[Any], int],
     keep: Callable[[Any, Sequence[int]], None],
 ) -> bool:
-    def without(name: str, numbers: set[int]) -> Edit:
-        def edit(module: ir.Module) -> None:
-            function = symbols.functions(module)[name]
-            keep(function, [i for i in range(count(function)) if i not in numbers])
-
-        return edit
-
     found = False
     for name in [symbols.symbol(function) for function in defined(reduction.module)]:
 
@@ -298,7 +278,11 @@ def _of_functions(
             return count(symbols.functions(module)[name])
 
         def edit(numbers: set[int], name: str = name) -> Edit:
-            return without(name, numbers)
+            def drop(module: ir.Module) -> None:
+                function = symbols.functions(module)[name]
+                keep(function, [i for i in range(count(function)) if i not in numbers])
+
+            return drop
 
         found = reduction.without(parts, edit) or found
     return found
@@ -374,12 +358,12 @@ def _resized(reduction: Reduction, old: int, new: int) -> bool:
 
 STEPS: tuple[Callable[[Reduction], bool], ...] = (
     only_one_function,
-    unused_functions,
+    _passes("symbol-dce"),
     results,
     ops,
     unwrapped,
-    inlined,
-    equal_ops_once,
+    _passes("inline-calls{public=true checkpoint=true}"),
+    _passes("cse"),  # of constants that ops have been replaced by
     arguments,
     simple_constants,
     attributes,
