@@ -122,7 +122,13 @@ class Evaluation:
     @functools.cached_property
     def _is_wide(self) -> bool:
         """True if the module has numbers of 64 bits."""
-        return _has_wide(self._program.module)
+
+        def is_wide(operation: Any) -> bool:
+            types = [v.type for v in results_of(operation)]
+            types += [v.type for region in operation.regions for b in region for v in b.arguments]
+            return any("64" in str(build.info(t).element) for t in types)
+
+        return bool(operations_where(self._program.module, is_wide))
 
     def _block(
         self, block: Any, args: Sequence[Array], outer: Values, known: Mapping[Any, Array] = _NONE
@@ -219,15 +225,6 @@ def _as_wide_as_the_module(is_wide: bool) -> contextlib.AbstractContextManager[A
     if is_wide and not jax.config.jax_enable_x64:
         return jax.enable_x64(True)
     return contextlib.nullcontext()
-
-
-def _has_wide(module: ir.Module) -> bool:
-    def is_wide(operation: Any) -> bool:
-        types = [v.type for v in results_of(operation)]
-        types += [v.type for region in operation.regions for b in region for v in b.arguments]
-        return any("64" in str(build.info(t).element) for t in types)
-
-    return bool(operations_where(module, is_wide))
 
 
 def in_known_ops(module: ir.Module) -> None:

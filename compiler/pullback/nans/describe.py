@@ -45,10 +45,11 @@ def report(
     """
     first = _first(marks.ends > 0)
     birth = found if isinstance(found, Birth) else None
+    frame = None if birth is None else locations.innermost_frame(birth.op.location)
     return NanReport(
         what,
         _argument(program, found) if isinstance(found, int) else _place(found),
-        None if birth is None else _rule(program, birth.op),
+        frame and program.rules.rule_at(*frame[:2]),
         tuple(_operands(program, birth, sources)) if birth else (),
         value,
         first,
@@ -71,11 +72,6 @@ def _operands(
             said = _argument(program, source)
         if x is not None:
             yield NanOperand(x, _telling(x, cause), said)
-
-
-def _rule(program: Program, op: Any) -> str | None:
-    frame = locations.innermost_frame(op.location)
-    return frame and program.rules.rule_at(*frame[:2])
 
 
 def _argument(program: Program, position: int) -> str:
@@ -107,18 +103,15 @@ def _place(birth: Birth) -> NanPlace:
     line = locations.user_line_of(op)
     around = tuple(filter(None, map(_around, birth.around)))
     primitive = locations.primitive_of(op.location)
-    return NanPlace(birth.op.name, primitive, line or _near(birth), line is None, around)
+    near = [*(each.op for each in reversed(birth.around)), *birth.marks.ops()]
+    line_near = next(filter(None, map(locations.user_line_of, near)), None)
+    return NanPlace(birth.op.name, primitive, line or line_near, line is None, around)
 
 
 def _with_own_line(op: Any) -> Any:
     """Return the op, or for a constant one that uses it: JAX gives numbers the line of the call."""
     uses = list(op.results[0].uses) if op.name == "stablehlo.constant" else []
     return uses[-1].owner if uses else op
-
-
-def _near(birth: Birth) -> str | None:
-    near = [*(each.op for each in reversed(birth.around)), *birth.marks.ops()]
-    return next(filter(None, map(locations.user_line_of, near)), None)
 
 
 _WRAPPERS = re.compile(r"(closed_call|program|item|None)([._]|$)")

@@ -30,7 +30,7 @@ def search(program: Program, operands: Sequence[Any], infs: bool) -> NanReport |
       operands: the arguments of `@main`.
       infs: infinities are looked for as well.
     """
-    bad: Bad = _is_not_finite if infs else np.isnan
+    bad: Bad = (lambda x: ~np.isfinite(x)) if infs else np.isnan
     probes = _probes(program)
     inputs = [np.asarray(x, dtype) for x, dtype in zip(operands, probes.dtypes(), strict=True)]
     results = probes.outputs(Place("main"), inputs)
@@ -54,10 +54,6 @@ def search(program: Program, operands: Sequence[Any], infs: bool) -> NanReport |
 def _probes(program: Program) -> Probes:
     """Return the probes of a program, which keep what was compiled."""
     return Probes(program)
-
-
-def _is_not_finite(x: Any) -> Any:
-    return ~np.isfinite(x)
 
 
 def _ends(bad: Bad, results: Sequence[Any]) -> list[Marks | None]:

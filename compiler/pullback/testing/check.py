@@ -254,9 +254,13 @@ class _Check:
         loaded = _rule_in_module(rule)
         if loaded and not loaded.rules:  # no derivative of the module needs one
             return
-        places = (
-            (_written(loaded, rule), loaded.where) if loaded else (_rule_lines(rule), _where(rule))
-        )
+        if loaded:
+            places = _written(loaded, rule), loaded.where
+        else:
+            own = user_rules_of(rule)
+            lines = " and ".join(dict.fromkeys(map(_lines, own))) or "a rule of JAX's"
+            is_target = rule.where == locations.UNKNOWN and rule.generation == 0 and own
+            places = lines, "the target itself" if is_target else rule.where
         blank = Finding("ok", _name(rule), "", *places)
         operands, label = [each.operands for each in met[:MOST_EXAMPLES]], self.label
         is_solve = rule.primitive == call_operands.SOLVE
@@ -436,12 +440,6 @@ def _name(rule: KeptCall) -> str:
     return name if name in registry.RULES else rule.key
 
 
-def _where(rule: KeptCall) -> str:
-    """Return the line of a call; what has no line and a rule of the user's is the target."""
-    is_target = rule.where == locations.UNKNOWN and rule.generation == 0 and user_rules_of(rule)
-    return "the target itself" if is_target else rule.where
-
-
 def _written(origin: RuleInModule, rule: KeptCall) -> str:
     """Return where the rule of a loaded module comes from, with the lines of a registered one."""
     registered = registry.RULES.get(_function_name(rule))
@@ -486,11 +484,6 @@ def _composite(rule: KeptCall) -> Callable[..., list[Any]] | None:
     origin = _rule_in_module(rule)
     call = None if origin is None else origin.call
     return None if call is None else lambda *operands: inexact(call(*operands))
-
-
-def _rule_lines(rule: KeptCall) -> str:
-    """Return the functions of a rule and their lines: `bwd at model.py:12-15`."""
-    return " and ".join(dict.fromkeys(map(_lines, user_rules_of(rule)))) or "a rule of JAX's"
 
 
 def _lines(function: Any) -> str:

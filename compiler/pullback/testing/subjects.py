@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,7 +72,11 @@ class Subject:
 
     @functools.cached_property
     def _types(self) -> list[Any]:
-        types = {atom.aval.dtype for atom in _atoms(self.closed) if is_inexact(atom.aval)}
+        equations = jaxprs.equations_in(self.closed)
+        atoms = itertools.chain(
+            jaxprs.inputs_of(self.closed), *((*each.invars, *each.outvars) for each in equations)
+        )
+        types = {atom.aval.dtype for atom in atoms if is_inexact(atom.aval)}
         return [jnp.finfo(each) for each in types]
 
     @functools.cached_property
@@ -131,7 +136,8 @@ class Subject:
         """Compute what `push` does, for JAX to transform."""
         if self.composite is not None:
             given = dict(zip(self.moved, tangents, strict=True))
-            every = [given.get(i, _no_tangent(x)) for i, x in enumerate(operands)]
+            none = (jnp.zeros_like(x) if is_inexact(x) else None for x in operands)
+            every = [given.get(i, t) for i, t in enumerate(none)]
             return pullback.jvp(self.composite, operands, every)
         primals = tuple(operands[i] for i in self.moved)
         tangents = tracing.lying_as(primals, tangents)
@@ -228,17 +234,6 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _in_64_bits(closed: Any, *operands: Any) -> list[Any]:
     return retype.evaluate(closed, operands)
-
-
-def _atoms(closed: Any) -> Iterator[Any]:
-    yield from jaxprs.inputs_of(closed)
-    for equation in jaxprs.equations_in(closed):
-        yield from equation.invars
-        yield from equation.outvars
-
-
-def _no_tangent(value: Any) -> Any:
-    return jnp.zeros_like(value) if is_inexact(value) else None
 
 
 def _widened(value: Any) -> Any:

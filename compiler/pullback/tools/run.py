@@ -47,7 +47,8 @@ def report(results: dict[str, Arrays]) -> float | None:
     width = max(len(engine) for engine in [*results, "difference"])
     largest = 0.0
     for index, array in enumerate(results[first]):
-        click.echo(f"result {index}: {_type(array)}")
+        aval = jax.core.ShapedArray(array.shape, array.dtype)
+        click.echo(f"result {index}: {aval.str_short(short_dtypes=True)}")
         for engine in results:
             label = f"{engine:{width}}  " if others else ""
             click.echo(f"  {label}{_text(results[engine][index])}")
@@ -59,10 +60,6 @@ def report(results: dict[str, Arrays]) -> float | None:
         return None
     click.echo(f"largest difference of {' and '.join(results)}: {largest:.3g}")
     return largest
-
-
-def _type(array: np.ndarray) -> str:
-    return jax.core.ShapedArray(array.shape, array.dtype).str_short(short_dtypes=True)
 
 
 def _text(array: np.ndarray) -> str:

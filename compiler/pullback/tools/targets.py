@@ -145,7 +145,10 @@ def load_module(place: str, spec: str | None = None) -> ModuleType:
     if is_file and not Path(place).is_file():
         raise UsageError(f"no file `{place}`{asked}", do=form)
     try:
-        return _import_file(Path(place)) if is_file else _import_name(place)
+        if is_file:
+            return _import_file(Path(place))
+        sys.path.insert(0, os.getcwd())
+        return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name and (place == error.name or place.startswith(f"{error.name}.")):
             raise UsageError(f"no module `{place}`{asked}", do=form) from error
@@ -173,11 +176,6 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules.setdefault(path.stem, module)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
-
-
-def _import_name(name: str) -> ModuleType:
-    sys.path.insert(0, os.getcwd())
-    return importlib.import_module(name)
 
 
 def _find_function(module: ModuleType, name: str, spec: str) -> Callable[..., Any]:

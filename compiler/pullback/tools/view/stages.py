@@ -51,7 +51,7 @@ def read_stages(program: Program, mode: str | None, wrt: Positions = None) -> St
     if mode != "jvp":
         positions = 0 if wrt is None and mode == "grad" else wrt
         stored = staged.split_vjp(positions).residuals()
-    primals = _arguments(staged)
+    primals = len(entry_of(staged.module)[1].arguments)
     second = read_listing(derived.module, mode or DEFAULT, primals)
     return Stages((first, second, _lowered(derived, primals)), stored)
 
@@ -65,7 +65,3 @@ def _without_derivative(program: Program, error: PullbackError) -> Stages:
 def _lowered(program: Program, primals: int | None = None) -> Listing:
     lowered = program.run_passes("to-stablehlo", verify_each=True)
     return read_listing(lowered.module, "stablehlo", primals)
-
-
-def _arguments(program: Program) -> int:
-    return len(entry_of(program.module)[1].arguments)
