@@ -9,6 +9,7 @@ from pullback._first_use import names as __dir__, tool as __getattr__  # noqa: F
 from pullback._jax.derivatives import NotNeeded as NotNeeded, NotSaveable as NotSaveable
 from pullback.api.custom_rules import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 from pullback.api.jacobians import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
+from pullback.api.taylor_mode import jet as jet
 from pullback.api.transforms import (
     grad as grad,
     jit as jit,
@@ -89,6 +90,7 @@ __all__ = [
     "hessian",
     "jacfwd",
     "jacrev",
+    "jet",
     "jit",
     "jvp",
     "linear_call",

@@ -15,7 +15,7 @@ from pullback._jax import ir
 from pullback._jax.inlining import inlined
 from pullback.autodiff.activity import active_results, numbered
 from pullback.autodiff.checks import check_body, check_count, check_known, check_type
-from pullback.autodiff.registry import RULES, Op, Rule
+from pullback.autodiff.registry import RULES, Op, Row, Rule
 from pullback.autodiff.specialized import (
     IN_FORWARD,
     UNFIT,
@@ -76,6 +76,7 @@ class Forward:
 
     linear = False
     record = Op
+    width = 1
 
     def __init__(
         self,
@@ -98,6 +99,18 @@ class Forward:
     def run(self, block: Any) -> list[Value | None]:
         """Emit tangents after the ops of the block; return those of what the block returns."""
         return unrefused(self.sweep(block))
+
+    def rows(self, block: Any) -> list[Row | None]:
+        """Return what `run` does, in rows."""
+        return [None if t is None else [t] for t in self.run(block)]
+
+    def inside(self, rows: Mapping[Value, Row]) -> Forward:
+        """Return the frame of a region, with the tangents of values that it may use."""
+        return Forward(self.diff, {v: t for v, (t,) in rows.items() if t is not None})
+
+    def full(self, row: Row | None, v: Value) -> list[Value]:
+        """Return the tangent of a value in a row, zeros if it has none."""
+        return [build.instantiate(row and row[0], v)]
 
     def sweep(self, block: Any) -> list[Value | Refused | None]:
         """Emit tangents as `run` does; rejected ones (`Refused`) may be among those returned."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
@@ -149,6 +150,11 @@ Jvp = Callable[[Op, Tangents], Sequence[Value | None]]
 Vjp = Callable[[Op, Tangents], Sequence[Any]]
 Expand = Callable[[Op, Sequence[Value]], Sequence[Value]]
 
+Row = Sequence[Value | None]
+"""What is carried with a value: its tangent in forward mode, coefficients in Taylor mode."""
+
+Carry = Callable[[Op, Sequence[Row | None]], Sequence[Row | None]]
+
 
 @dataclass(frozen=True, eq=False)
 class Rule:
@@ -177,6 +183,8 @@ class Rule:
     activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
     reached: Callable[[Op, Mask], Sequence[bool]] | None = None  # the operands, by which results
     expand: Expand | None = None  # emits other ops that compute the same
+    carry: Carry | None = None  # `jvp` for rows: control flow that carries the terms of each value
+    series: Callable[..., Any] | None = None  # finds Taylor coefficients: autodiff/taylor.py
     variant: Callable[[Op], Rule] | None = None  # the rule to use instead, by what the op does;
     # with `reads`, some of these rules have them
 
@@ -388,6 +396,33 @@ def _tangent_operand(op: Op, index: int, tangent: Value | None) -> Value:
     return build.zeros_like(v) if inexact(v.type) else op.operand(index)
 
 
+def carried(carry: Carry) -> Jvp:
+    """Return the jvp of an op that carries rows: those of one tangent."""
+
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        found = carry(op, [None if t is None else [t] for t in tangents])
+        return [None if row is None else row[0] for row in found]
+
+    jvp.__module__ = carry.__module__
+    return jvp
+
+
+def distributed(flags: Sequence[bool], values: Sequence[Value], width: int) -> list[Row | None]:
+    """Return the values in rows of this width at the positions flagged, and None elsewhere."""
+    rest = iter(values)
+    return [list(itertools.islice(rest, width)) if flag else None for flag in flags]
+
+
+def product(op: Op, inputs: Sequence[Any], result: Any) -> Callable[[int], Value | None]:
+    """Find the Taylor coefficients of an op that is linear in each of two operands."""
+    x, y, *_ = inputs
+
+    def term(a: Value | None, b: Value | None) -> Value | None:
+        return None if a is None or b is None else build.clone(op.operation, [a, b]).result
+
+    return lambda k: functools.reduce(add, [term(x[j], y[k - j]) for j in range(k + 1)])
+
+
 def bilinear(name: str, transpose: Vjp, *, reads: tuple[str, ...] | None = None) -> Rule:
     """Register a product: linear in each of two operands; `transpose(op, cts)` as for `linear`."""
 
@@ -409,6 +444,7 @@ def bilinear(name: str, transpose: Vjp, *, reads: tuple[str, ...] | None = None)
             keeps_type=True,
             reads=reads,
             copies=True,
+            series=product,
         )
     )
 
@@ -435,8 +471,8 @@ def without_derivative(name: str, module: str) -> Rule:
 def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> Callable[..., Any]:
     """Decorate a class of static methods `jvp`, `vjp` and optional ones: a rule of no family.
 
-    Optional ones are `activity`, `diagonal`, and `reached(op, results)`: which operands get
-    cotangents where these results have them. Without it, those are all that are active.
+    Optional ones are `activity`, `diagonal`, `carry`, `series`, and `reached(op, results)`, which
+    says what operands get cotangents where these results have them; without it, all active ones.
     """
 
     def enter(cls: Any) -> Any:
@@ -446,7 +482,8 @@ def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> 
                 f"{' and no '.join(absent)}"
             )
         flags.setdefault("family", "own")
-        more: Any = {of: getattr(cls, of, None) for of in ("activity", "reached", "diagonal")}
+        optional = "activity", "reached", "diagonal", "carry", "series"
+        more: Any = {of: getattr(cls, of, None) for of in optional}
         register(Rule(name, cls.jvp, cls.vjp, linear, cls.__module__, **more, **flags))
         return cls
 

@@ -10,6 +10,7 @@ PASSES: dict[str, str] = {
     "checkpoint": "pullback.passes.checkpoint:Checkpoint",
     "erase-dead": "pullback.passes.erase_dead:EraseDead",
     "inline-calls": "pullback.passes.inline_calls:InlineCalls",
+    "jet": "pullback.passes.jet:Jet",
     "jvp": "pullback.passes.jvp:JVP",
     "linearize": "pullback.passes.linearize:Linearize",
     "lower-custom-derivatives": "pullback.passes.lower_custom_derivatives:LowerCustomDerivatives",

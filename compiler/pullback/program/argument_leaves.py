@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -83,6 +83,20 @@ def slots(avals: Sequence[Any], paths: Sequence[str], first: int = 0) -> list[Sl
 def moving(tree: Any, what: str) -> Any:
     """Return the tree of tangents of a tree of slots, with None where there is no tangent."""
     return jax.tree.map(lambda slot: slot.tangent(what) if is_inexact(slot.aval) else None, tree)
+
+
+def series(tree: Any, order: int) -> Any:
+    """Return a tree of slots with a list of terms in the place of each; None where it has none."""
+
+    def terms(slot: Slot) -> list[Slot] | None:
+        if not is_inexact(slot.aval):
+            return None
+        sources = range(slot.position * order, (slot.position + 1) * order)
+        return [
+            replace(slot.tangent(f"term {k}"), source=source) for k, source in enumerate(sources, 1)
+        ]
+
+    return jax.tree.map(terms, tree)
 
 
 def only(flags: Sequence[bool] | None, primals: Any, tree: Any) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple
 
 import jax
+import numpy as np
 
 from pullback._jax import ir
 from pullback._jax.tangent_types import is_inexact
@@ -33,6 +34,7 @@ from pullback.ir.symbols import functions
 from pullback.passes.checkpoint import Checkpoint
 from pullback.passes.entry_edits import Half, ReorderOperands, SelectResults
 from pullback.passes.inline_calls import InlineCalls
+from pullback.passes.jet import Jet
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
 from pullback.passes.pipelines import Stage
@@ -173,6 +175,57 @@ def _jvp(program: P, argnums: tuple[int, ...], has_aux: bool, through: str) -> P
     new = Signature(
         (*old.args, *moving(primals, "tangent")), old.kwargs, (out, moving(out, "tangent"), *aux)
     )
+    return _derived(program, derivative, new, len(program.out_avals))
+
+
+def jet(
+    program: P,
+    order: int,
+    argnums: Positions = None,
+    factorial_scaled: bool = True,
+    *,
+    wrt: Positions = None,
+) -> P:
+    """Return Taylor mode as a program: `(args…, series…) -> (out, series of out)`.
+
+    Along a curve, arguments and results have derivatives by its parameter. A series has, in the
+    structure of an argument or result, a list of `order` terms for each leaf, of its shape and
+    dtype: the k-th derivatives, from the first on. Integer leaves have None.
+
+    Args:
+      program: of a function.
+      order: of the last derivative.
+      argnums: positions of the arguments that have series; all of them if not given.
+      factorial_scaled: if False, the k-th term is the k-th derivative over k!, in all series.
+      wrt: another name for `argnums`.
+
+    Raises:
+      ArgumentMismatchError: the order is not a positive integer, or `argnums` are out of range.
+      MissingRuleError: an op on the way has no derivative rule.
+      NotLinearError: a backward rule that forward mode has to transpose is not linear.
+    """
+    check_order(order)
+    argnums = argument_leaves.several(_positions(program, argnums, wrt))
+    return _jet(program, int(order), argnums, bool(factorial_scaled))
+
+
+def check_order(order: Any) -> None:
+    """Raise ArgumentMismatchError for what is not the order of a Taylor series."""
+    if not isinstance(order, int | np.integer) or isinstance(order, bool) or order < 1:
+        raise ArgumentMismatchError(
+            f"a Taylor series of order {order!r}",
+            do="give the number of its terms, an integer of 1 or more",
+        )
+
+
+@once
+def _jet(program: P, order: int, argnums: tuple[int, ...], factorial_scaled: bool) -> P:
+    old = Signature.of(program)
+    primals = argument_leaves.chosen(old.args, argnums)
+    wrt = inexact_positions(primals)
+    derivative = Jet(order=order, wrt=wrt, factorial_scaled=factorial_scaled)
+    args = (*old.args, *argument_leaves.series(primals, order))
+    new = Signature(args, old.kwargs, (old.out, argument_leaves.series(old.out, order)))
     return _derived(program, derivative, new, len(program.out_avals))
 
 

@@ -92,6 +92,7 @@ class Program(Record):
 
         return self._remade(edited, parse_pipeline(pipeline))
 
+    jet = derivation.jet
     jvp = derivation.jvp
     vjp = derivation.vjp
     transpose = derivation.transpose

@@ -212,6 +212,7 @@ class SymbolicProgram(AnyProgram):
             message += f"; a program of fixed sizes has: program.with_shapes(…).{name}"
         raise AttributeError(message)
 
+    jet = _of_each_size(derivation.jet)
     jvp = _of_each_size(derivation.jvp)
     vjp = _of_each_size(derivation.vjp)
     grad = _of_each_size(derivation.grad)

@@ -10,9 +10,8 @@ from pullback._jax import ir
 from pullback.autodiff.activity import analyze, numbered
 from pullback.autodiff.batch_rules import MappedOp, along, batch, batch_type, repeated
 from pullback.autodiff.cotangent_reach import reached, reached_in
-from pullback.autodiff.forward import Forward
 from pullback.autodiff.pending import as_given
-from pullback.autodiff.registry import Op, Tangents, jointly, rule
+from pullback.autodiff.registry import Op, Row, Tangents, carried, distributed, jointly, rule
 from pullback.autodiff.residuals import Residuals
 from pullback.autodiff.reverse import Reverse, check_handed_on
 from pullback.ir import build, loop_carries, ops
@@ -27,7 +26,7 @@ from pullback.ir.regions import (
     replace_terminator,
     terminator,
 )
-from pullback.rules.calls.func_call import before, scatter
+from pullback.rules.calls.func_call import before
 from pullback_runtime.ir._erasure import erase
 
 
@@ -55,21 +54,24 @@ class Branches:
         return [a and v in found for v, a in zip(op.operands, op.active, strict=True)]
 
     @staticmethod
-    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        """Let each branch return its tangents after its results."""
+    def carry(op: Op, rows: Sequence[Row | None]) -> list[Row | None]:
+        """Let each branch return the rows of its results after these."""
         frame = op.frame
-        found = []
-        for block in blocks(op.operation):
-            found.append(Forward(frame.diff, frame.tangents).run(block))
-        flags = [any(t is not None for t in column) for column in zip(*found, strict=True)]
-        for block, row in zip(blocks(op.operation), found, strict=True):
-            _extend(block, row, flags)
-        types = [r.type for r, f in zip(op.results, flags, strict=True) if f]
+        known = {v: row for v, row in zip(op.operands, rows, strict=True) if row is not None}
+        found = [frame.inside(known).rows(block) for block in blocks(op.operation)]
+        flags = [any(row is not None for row in column) for column in zip(*found, strict=True)]
+        for block, returned in zip(blocks(op.operation), found, strict=True):
+            _extend(frame, block, returned, flags)
+        types = [
+            r.type for r, f in zip(op.results, flags, strict=True) if f for _ in range(frame.width)
+        ]
         with before(op):
             new = remade(op.operation, [*(r.type for r in op.results), *types])
         results = list(new.results)
         frame.replace(op, results[: len(flags)])
-        return scatter(flags, results[len(flags) :])
+        return distributed(flags, results[len(flags) :], frame.width)
+
+    jvp = staticmethod(carried(carry))
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
@@ -90,13 +92,13 @@ class Branches:
         return [found.get(v) for v in op.operands]
 
 
-def _extend(block: Any, tangents: Tangents, flags: Sequence[bool]) -> None:
-    """Let a branch also return the tangents that are flagged; those it has not are zeros."""
+def _extend(frame: Any, block: Any, rows: Sequence[Row | None], flags: Sequence[bool]) -> None:
+    """Let a branch also return the rows that are flagged; those it has not are zeros."""
     end = terminator(block)
     outs = list(end.operands)
     with build.inserting(ir.InsertionPoint(end), end.location):
-        pairs = zip(tangents, outs, flags, strict=True)
-        values = [build.instantiate(t, v) for t, v, flag in pairs if flag]
+        found = zip(rows, outs, flags, strict=True)
+        values = [t for row, v, flag in found if flag for t in frame.full(row, v)]
     replace_terminator(block, [*outs, *values])
 
 

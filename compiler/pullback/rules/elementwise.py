@@ -6,6 +6,7 @@ Each follows the rule of the JAX primitive that lowers to the op, ties and edge 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from pullback.autodiff.registry import (
     linear,
     nondifferentiable,
     only_in,
+    product,
     register,
     rule,
     separately,
@@ -92,6 +94,8 @@ class Multiply:
     of. Twice the cotangent would overflow in half precision where losses are scaled; twice a
     factor does not where its square does not.
     """
+
+    series = staticmethod(product)
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -166,7 +170,26 @@ def _has_room(type: Any) -> bool:
     return str(build.info(type).element) in {"bf16", "f32", "f64", "complex<f32>", "complex<f64>"}
 
 
-QUOTIENT = Rule("stablehlo.divide", _quotient_jvp, _quotient_vjp, only_in(0), __name__, **_ALIKE)
+def _quotient_series(op: Op, inputs: Sequence[Any], z: Any) -> Callable[[int], Value | None]:
+    """Find the Taylor coefficients of z = x / y by those of x = z y."""
+    x, y = inputs
+
+    def find(k: int) -> Value | None:
+        known = functools.reduce(add, [mul(z[j], y[k - j]) for j in range(k)])
+        return div(sub(x[k], known), op.rhs)
+
+    return find
+
+
+QUOTIENT = Rule(
+    "stablehlo.divide",
+    _quotient_jvp,
+    _quotient_vjp,
+    only_in(0),
+    __name__,
+    series=_quotient_series,
+    **_ALIKE,
+)
 BY_REPEATED = replace(QUOTIENT, vjp=_by_repeated_vjp, alike=False, chooses=True)
 register(replace(QUOTIENT, variant=_by_what_is_divided))
 

@@ -20,8 +20,7 @@ import numpy as np
 
 from pullback._jax import ir, sdy
 from pullback.autodiff.activity import analyze, numbered
-from pullback.autodiff.forward import Forward
-from pullback.autodiff.registry import Op, Tangents, jointly, rule
+from pullback.autodiff.registry import Op, Row, Tangents, carried, distributed, jointly, rule
 from pullback.autodiff.residuals import Residuals
 from pullback.autodiff.reverse import Reverse
 from pullback.autodiff.state import Differentiation
@@ -137,29 +136,44 @@ class ManualComputation:
         return [v in active for v in terminator(block).operands]
 
     @staticmethod
-    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        shardings = _Shardings(op)
+    def carry(op: Op, rows: Sequence[Row | None]) -> list[Row | None]:
+        frame, shardings, loc = op.frame, _Shardings(op), op.operation.location
         block = op.operation.regions[0].blocks[0]
+        given = [
+            t
+            for row, v in zip(rows, op.operands, strict=True)
+            if row is not None
+            for t in frame.full(row, v)
+        ]
         arguments = list(block.arguments)
-        inner = Forward(op.frame.diff, _tangent_arguments(op, block, arguments, tangents))
-        found = inner.run(block)
+        inner = _times(frame, op.active, [a.type for a in arguments])
+        added = [block.add_argument(type, loc) for type in inner]
+        pairs = zip(arguments, distributed(op.active, added, frame.width), strict=True)
+        found = frame.inside({a: row for a, row in pairs if row is not None}).rows(block)
         outs = list(terminator(block).operands)
-        flags = [t is not None for t in found]
-        replace_terminator(block, [*outs, *(t for t in found if t is not None)])
+        flags = [row is not None for row in found]
+        end = terminator(block)
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            pairs = zip(found, outs, strict=True)
+            more = [t for row, v in pairs if row is not None for t in frame.full(row, v)]
+        replace_terminator(block, [*outs, *more])
+        types = [r.type for r in op.results]
         new = build.emit(
             op.name,
-            [*(r.type for r in op.results), *_where(flags, [r.type for r in op.results])],
-            [*op.operands, *(t for t in tangents if t is not None)],
+            [*types, *_times(frame, flags, types)],
+            [*op.operands, *given],
             shardings.attributes(
-                shardings.operands + _where(op.active, shardings.operands),
-                shardings.results + _where(flags, shardings.results),
+                shardings.operands + _times(frame, op.active, shardings.operands),
+                shardings.results + _times(frame, flags, shardings.results),
             ),
             regions=1,
         )
         block.append_to(new.regions[0])
         results = list(new.results)
-        op.frame.replace(op, results[: len(flags)])
-        return scatter(flags, results[len(flags) :])
+        frame.replace(op, results[: len(flags)])
+        return distributed(flags, results[len(flags) :], frame.width)
+
+    jvp = staticmethod(carried(carry))
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
@@ -170,12 +184,9 @@ def _where(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
     return [v for v, f in zip(values, flags, strict=True) if f]
 
 
-def _tangent_arguments(
-    op: Op, block: Any, arguments: list[Value], tangents: Tangents
-) -> dict[Value, Value]:
-    pairs = zip(arguments, tangents, strict=True)
-    loc = op.operation.location
-    return {a: block.add_argument(a.type, loc) for a, t in pairs if t is not None}
+def _times(frame: Any, flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    """Return each value that is flagged, once for each item of a row."""
+    return [v for v in _where(flags, values) for _ in range(frame.width)]
 
 
 class _ReversedBody:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from pullback.autodiff.registry import (
     Jvp,
     Mask,
     Op,
+    Row,
     Rule,
     Tangents,
     Vjp,
@@ -132,6 +133,10 @@ def _steps_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     return jvp_of_function(op, _tree_of_steps(op), tangents)
 
 
+def _steps_carry(op: Op, rows: Sequence[Row | None]) -> Sequence[Row | None]:
+    return op.frame.through(op, _tree_of_steps(op), rows)
+
+
 def _steps_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     return vjp_of_function(op, _tree_of_steps(op), cts)
 
@@ -164,7 +169,7 @@ EXTREMUM, FROM_WORST = (
     for counts, more in ((True, {}), (False, {"keeps_type": True, "reads": ("dimensions",)}))
 )
 """Of any initial value, and of one that is worse than all numbers, which most have."""
-STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
+STEPS = _reduction(_steps_jvp, _steps_vjp, jointly, carry=_steps_carry)
 
 
 def variant(op: Op) -> Rule:

@@ -11,7 +11,16 @@ from pullback.autodiff.batch_rules import MappedOp, batch, repeated
 from pullback.autodiff.checks import missing_rule
 from pullback.autodiff.cotangent_reach import each_its_own
 from pullback.autodiff.pending import bare, waiting_like
-from pullback.autodiff.registry import RULES, Op, Tangents, apart, jointly, rule, unsupported
+from pullback.autodiff.registry import (
+    RULES,
+    Op,
+    Row,
+    Tangents,
+    apart,
+    jointly,
+    rule,
+    unsupported,
+)
 from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.masks import mask_of
@@ -64,6 +73,10 @@ class Map:
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         return jvp_of_function(op, map_as_function(op), tangents)
+
+    @staticmethod
+    def carry(op: Op, rows: Sequence[Row | None]) -> Sequence[Row | None]:
+        return op.frame.through(op, map_as_function(op), rows)
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:

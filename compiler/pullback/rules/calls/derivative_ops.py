@@ -19,6 +19,7 @@ from pullback.autodiff.registry import (
     NONDIFFERENTIABLE,
     RULES,
     Op,
+    Row,
     Rule,
     Tangents,
     jointly,
@@ -155,6 +156,10 @@ class Composite:
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         return jvp_of_function(op, decomposition(op), tangents)
+
+    @staticmethod
+    def carry(op: Op, rows: Sequence[Row | None]) -> Sequence[Row | None]:
+        return op.frame.through(op, decomposition(op), rows)
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:

@@ -14,7 +14,7 @@ from pullback.autodiff.cotangent_reach import reached_in
 from pullback.autodiff.diagonal import diagonal_results
 from pullback.autodiff.forward import jvp_function
 from pullback.autodiff.functions import SplitFunction, split
-from pullback.autodiff.registry import Op, Tangents, jointly, rule
+from pullback.autodiff.registry import Op, Row, Tangents, jointly, rule
 from pullback.autodiff.state import Differentiation, call
 from pullback.autodiff.zeros import is_nan, stays_zero
 from pullback.ir import build
@@ -61,6 +61,13 @@ class Call:
         if ORDERED in op.frame.diff.function(name).attributes:
             return [None] * len(op.results)
         return jvp_of_function(op, name, tangents)
+
+    @staticmethod
+    def carry(op: Op, rows: Sequence[Row | None]) -> Sequence[Row | None]:
+        name = callee(op.operation)
+        if ORDERED in op.frame.diff.function(name).attributes:
+            return [None] * len(op.results)
+        return op.frame.through(op, name, rows)
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:

@@ -19,9 +19,8 @@ from pullback.autodiff.activity import analyze, numbered
 from pullback.autodiff.batch_rules import MappedOp, along, batch
 from pullback.autodiff.batching import one_by_one
 from pullback.autodiff.cotangent_reach import reached
-from pullback.autodiff.forward import Forward
 from pullback.autodiff.pending import Total, as_given
-from pullback.autodiff.registry import Op, Tangents, jointly, rule
+from pullback.autodiff.registry import Op, Row, Tangents, carried, distributed, jointly, rule
 from pullback.autodiff.residuals import Residuals
 from pullback.autodiff.reverse import Reverse, check_handed_on
 from pullback.autodiff.specialized import Record
@@ -86,6 +85,12 @@ class While:
         return loop_activity(op).carries
 
     @staticmethod
+    def carry(op: Op, rows: Sequence[Row | None]) -> list[Row | None]:
+        return _carry(op, rows)
+
+    jvp = staticmethod(carried(carry))
+
+    @staticmethod
     def reached(op: Op, results: Sequence[bool]) -> list[bool]:
         activity, body = loop_activity(op), blocks(op.operation)[1]
         arguments = zip(body.arguments, activity.carries, strict=True)
@@ -94,10 +99,6 @@ class While:
         carries, free = _reached(activity, body, records, results)
         rest = op.operands[len(results) :]
         return [*(i in carries for i in range(len(results))), *(v in free for v in rest)]
-
-    @staticmethod
-    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        return _jvp(op, tangents)
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
@@ -109,34 +110,27 @@ class While:
 # ----------------------------------------------------------------------------- forward mode
 
 
-def _jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    """Add the tangents of the active carries to the carries."""
-    carries = loop_activity(op).carries
+def _carry(op: Op, rows: Sequence[Row | None]) -> list[Row | None]:
+    """Add the rows of the active carries to the carries."""
+    frame, carries = op.frame, loop_activity(op).carries
     count = len(carries)
-    inits = [
-        build.instantiate(t, v)
-        for t, v, c in zip(tangents, op.operands, carries, strict=False)
-        if c
-    ]
-    new = loop_carries.widened(op.operation, inits)
+    pairs = zip(rows, op.operands, carries, strict=False)
+    new = loop_carries.widened(
+        op.operation, [t for row, v, c in pairs if c for t in frame.full(row, v)]
+    )
     body = blocks(new)[1]
     arguments = list(body.arguments)
-    extra = iter(arguments[count:])
-    carried = {a: next(extra) for a, c in zip(arguments, carries, strict=False) if c}
-    inner = Forward(op.frame.diff, op.frame.tangents | carried)
-    returned = inner.run(body)
+    inner = distributed(carries, arguments[count:], frame.width)
+    known = [*zip(op.operands, rows, strict=True), *zip(arguments, inner, strict=False)]
+    returned = frame.inside({v: row for v, row in known if row is not None}).rows(body)
     end = terminator(body)
     with build.inserting(ir.InsertionPoint(end), end.location):
-        found = [
-            build.instantiate(t, v)
-            for v, t, c in zip(end.operands, returned, carries, strict=False)
-            if c
-        ]
+        pairs = zip(returned, end.operands, carries, strict=False)
+        found = [t for row, v, c in pairs if c for t in frame.full(row, v)]
     replace_terminator(body, [*end.operands, *found])
     results = list(new.results)
-    op.frame.replace(op, results[:count])
-    rest = iter(results[count:])
-    return [next(rest) if c else None for c in carries]
+    frame.replace(op, results[:count])
+    return distributed(carries, results[count:], frame.width)
 
 
 # ----------------------------------------------------------------------------- reverse mode
