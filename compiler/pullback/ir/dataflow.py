@@ -56,6 +56,7 @@ class _Solver(Generic[Fact]):
         self.functions = functions
         self.everywhere: dict[Value, Fact] = {}
         self._summaries: dict[Any, list[Fact] | None] = {}
+        self._fixpoints: dict[Any, tuple[dict[Value, Fact], list[Fact]]] = {}  # by a loop's body
 
     def join(self, x: Fact, y: Fact) -> Fact:
         """Return the least fact that both of these imply."""
@@ -115,6 +116,14 @@ class _Solver(Generic[Fact]):
             self._summaries[key] = self.run(block, given, {})
         return self._summaries[key]
 
+    def _resumed(self, body: Any, carries: list[Fact], facts: dict[Value, Fact]) -> list[Fact]:
+        """Return carries to begin with: facts only grow, so the last fixpoint is part of the next.
+
+        A loop would else begin anew in each iteration over the loops around it: 2^depth times.
+        """
+        known, fixpoint = self._fixpoints.get(body, ({}, carries))
+        return self._joined(carries, fixpoint) if known is facts else carries
+
     def _join_into(self, facts: dict[Value, Fact], values: Any, given: Any) -> None:
         for v, fact in zip(values, given, strict=True):
             if v in facts:
@@ -163,8 +172,10 @@ class ForwardAnalysis(_Solver[Fact]):
     def loop(self, loop: Any, carries: list[Fact], facts: dict[Value, Fact]) -> list[Fact]:
         """Return the facts of the results of a loop, those of its carries at any iteration."""
         cond, body = blocks(loop)
+        carries = self._resumed(body, carries, facts)
         while (grown := self._joined(carries, self.block(body, carries, facts))) != carries:
             carries = grown
+        self._fixpoints[body] = facts, carries
         (goes_on,) = self.block(cond, carries, facts)
         return [self.chosen(fact, goes_on) for fact in carries]
 
@@ -205,10 +216,12 @@ class BackwardAnalysis(_Solver[Fact]):
     def loop(self, loop: Any, carries: list[Fact], facts: dict[Value, Fact]) -> list[Fact]:
         """Return the facts of the operands of a loop, those of its carries at any iteration."""
         cond, body = blocks(loop)
+        carries = self._resumed(body, carries, facts)
         while True:
             before = self.block(cond, [self.decides(loop, carries)], facts)
             grown = self._joined(carries, before, self.block(body, carries, facts))
             if grown == carries:
+                self._fixpoints[body] = facts, carries
                 return carries
             carries = grown
 
