@@ -748,10 +748,12 @@ def _split(
     last = _order(jax.tree.leaves(inputs), {}, 0)
 
     def of_forward(module: ir.Module) -> Interface:
-        return _interface(Signature(old.args, old.kwargs, (old.out, _residuals(module, outs))))
+        residuals = _residuals(_signature(module)[1][outs:])
+        return _interface(Signature(old.args, old.kwargs, (old.out, residuals)))
 
     def of_linear(module: ir.Module) -> Interface:
-        residuals = _residuals(module, -len(last))
+        operands = _signature(module)[0]
+        residuals = _residuals(operands[: len(operands) - len(last)])
         interface = _interface(Signature((residuals, *inputs), {}, result))
         return with_result_types(interface, result_types(module))
 
@@ -767,8 +769,11 @@ def _split(
     )
 
 
-def _residuals(module: ir.Module, outs: int) -> list[Slot]:
-    """Return the results after so many, or of a negative number the operands before so many."""
-    inputs, results = _module.signature(_module.find_entry(module, "main"), "main")
-    types = results[outs:] if outs >= 0 else inputs[:outs]
+def _signature(module: ir.Module) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the types of the operands and of the results of `@main`."""
+    operands, results = _module.signature(_module.find_entry(module, "main"), "main")
+    return operands, results
+
+
+def _residuals(types: Sequence[Any]) -> list[Slot]:
     return [Slot(aval, f"residual {i}", i) for i, aval in enumerate(types)]
