@@ -109,7 +109,8 @@ def test_passes_are_flags_in_the_order_given(run) -> None:
 
 @pytest.mark.parametrize("name", sorted({*PASSES, *PIPELINES, *STOCK_PASSES}))
 def test_every_pass_has_a_flag(run, name: str) -> None:
-    code, _, err = run("module {", f"--{name}{'=size=2' * (name == 'vmap')}")
+    wanted = {"vmap": "=size=2", "jet": "=order=2"}
+    code, _, err = run("module {", f"--{name}{wanted.get(name, '')}")
     assert code == 1
     assert "No such option" not in err
 
