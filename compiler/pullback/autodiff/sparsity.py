@@ -8,18 +8,19 @@ depend on more, never on less.
 from __future__ import annotations
 
 import math
-from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from pullback._jax import ir, stablehlo
 from pullback.ir import build
+from pullback.ir.dataflow import ForwardAnalysis, uses
 from pullback.ir.index_sets import Ids, IndexSets
 from pullback.ir.indexing import Dimensions
-from pullback.ir.regions import BRANCHES, blocks, captures, operations, terminator
-from pullback.ir.symbols import called, is_declaration
+from pullback.ir.regions import BRANCHES, MANUAL, blocks, operations, terminator
+from pullback.ir.symbols import CALLS
 from pullback.ir.traits import DATA, ELEMENTWISE
 from pullback_runtime.ir._dtypes import element_dtype
 
@@ -30,7 +31,8 @@ MOST_PRODUCTS = 1 << 24
 """The most products of a contraction with a known factor whose zeros are looked at."""
 
 
-class Fact(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Fact:
     """What is known of a value.
 
     Attributes:
@@ -41,76 +43,91 @@ class Fact(NamedTuple):
     ids: Ids | None = None
     known: np.ndarray | None = None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fact) and all(
+            map(_are_equal, (self.ids, self.known), (other.ids, other.known))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _are_equal(x: np.ndarray | None, y: np.ndarray | None) -> bool:
+    return x is y or (x is not None and y is not None and np.array_equal(x, y))
+
 
 NOTHING = Fact()
 Facts = list[Fact]
-Environment = ChainMap[Any, Fact]
 Transfer = Callable[["Sparsity", Any, Facts], Facts]
 _TRANSFERS: dict[str, Transfer] = {}
 _INDICES = {"stablehlo.scatter": (1,)}
 
 
-class Sparsity:
+class Sparsity(ForwardAnalysis[Fact]):
     """A forward analysis of the functions of a module, by sets of elements of its tangents.
 
     A loop whose condition is known, as that of a scan is, is followed iteration by iteration; the
-    carries of any other are a fixpoint.
+    carries of any other are a fixpoint. A value that is not known stays so.
     """
 
+    bottom = NOTHING
+
     def __init__(self, functions: Mapping[str, Any], size: int) -> None:
-        self.functions = functions
+        super().__init__(functions)
         self.sets = IndexSets(size)
         self._steps = MOST_STEPS
 
-    def of_function(self, name: str, facts: Facts) -> Facts:
-        """Return the facts of the results of a function, given those of its arguments."""
-        (block,) = blocks(self.functions[name])
-        return self.of_block(block, facts, ChainMap())
-
-    def of_block(self, block: Any, facts: Facts, outer: Environment) -> Facts:
-        """Return the facts of what a block returns."""
-        known = outer.new_child(dict(zip(block.arguments, facts, strict=True)))
-        *body, end = operations(block)
-        self._steps -= len(body)
-        for operation in body:
-            operands = [known[v] for v in operation.operands]
-            results = self._of_op(operation, operands, known)
-            known.update(zip(operation.results, results, strict=True))
-        return [known[v] for v in end.operands]
+    def join(self, x: Fact, y: Fact) -> Fact:
+        known = x.known if _are_equal(x.known, y.known) else None
+        if x.ids is None or y.ids is None:
+            return Fact(y.ids if x.ids is None else x.ids, known)
+        return Fact(self.sets.union(x.ids, y.ids), known)
 
     def ids(self, value: Any, fact: Fact) -> Ids:
         """Return the sets of all elements of a value."""
         return np.broadcast_to(0, build.shape(value)) if fact.ids is None else fact.ids
 
-    def _of_op(self, operation: Any, facts: Facts, outer: Environment) -> Facts:
-        captured = captures(operation) if len(operation.regions) else []
-        given = [*facts, *(outer[v] for v in captured)]
-        name = operation.name
-        function = called(operation) or ""
-        is_call = function in self.functions and not is_declaration(self.functions[function])
-        if all(fact.ids is None for fact in given):
-            if not all(fact.known is not None for fact in given):
-                return [NOTHING] * len(operation.results)
-            if name in _TRANSFERS:
-                with np.errstate(all="ignore"):
-                    return _TRANSFERS[name](self, operation, facts)
-        if name == "stablehlo.while":
-            return self._of_loop(operation, facts, outer)
-        if name in BRANCHES:
-            return self._of_branches(operation, facts, outer)
-        if is_call:
-            return self.of_function(function, facts)
-        if all(fact.ids is None for fact in given):
+    def operation(self, operation: Any, facts: dict[Any, Fact]) -> Facts:
+        name, given = operation.name, self.of(uses(operation), facts)
+        self._steps -= 1
+        is_known = all(fact.known is not None for fact in given)
+        if not is_known and all(fact.ids is None for fact in given):
             return [NOTHING] * len(operation.results)
-        data = range(len(facts))[DATA.get(name, slice(None))]
-        indices = _INDICES.get(name, [i for i in range(len(facts)) if i not in data])
-        is_data = not any(fact.ids is not None for fact in given[len(facts) :])
-        is_data = is_data and all(facts[i].ids is None for i in indices)
+        operands = given[: len(operation.operands)]
+        if name in CALLS and (body := self.body(operation)) is not None:
+            return self.block(body, operands, {})  # not a summary, whose key would be arrays
+        if name in BRANCHES and operands[0].known is not None:
+            return self.block(_chosen(operation, int(operands[0].known)), [], facts)
+        if name == MANUAL or (name in BRANCHES and operands[0].ids is not None):
+            return self.of_all(operation, given)
+        return super().operation(operation, facts)
+
+    def loop(self, loop: Any, carries: Facts, facts: dict[Any, Fact]) -> Facts:
+        cond, body = blocks(loop)
+        while self._steps > 0:
+            (goes_on,) = self.block(cond, carries, dict(facts))
+            if goes_on.known is None:
+                break
+            if not goes_on.known:
+                return carries
+            carries = self.block(body, carries, dict(facts))
+        return super().loop(loop, carries, facts)
+
+    def transfer(self, operation: Any, given: Facts, facts: dict[Any, Fact]) -> Facts:
+        name, every = operation.name, self.of(uses(operation), facts)
+        if all(fact.ids is None for fact in every):
+            if name not in _TRANSFERS:
+                return [NOTHING] * len(operation.results)
+            with np.errstate(all="ignore"):
+                return _TRANSFERS[name](self, operation, given)
+        data = range(len(given))[DATA.get(name, slice(None))]
+        indices = _INDICES.get(name, [i for i in range(len(given)) if i not in data])
+        is_data = all(fact.ids is None for fact in every[len(given) :])
+        is_data = is_data and all(given[i].ids is None for i in indices)
         if name in _TRANSFERS and is_data:
-            return _TRANSFERS[name](self, operation, facts)
+            return _TRANSFERS[name](self, operation, given)
         if name in ELEMENTWISE and _has_equal_shapes(operation):
-            return _elementwise(self, operation, facts)
-        return self.of_all(operation, given)
+            return _elementwise(self, operation, given)
+        return self.of_all(operation, every)
 
     def of_all(self, operation: Any, facts: Facts) -> Facts:
         """Let each element of the results depend on all elements of some values."""
@@ -120,52 +137,12 @@ class Sparsity:
         union = self.sets.union_along(np.concatenate(parts), (0,))
         return [Fact(np.broadcast_to(union.reshape(()), build.shape(r))) for r in operation.results]
 
-    def _of_loop(self, operation: Any, carries: Facts, outer: Environment) -> Facts:
-        cond, body = blocks(operation)
-        while self._steps > 0:
-            (goes_on,) = self.of_block(cond, carries, outer)
-            if goes_on.known is None:
-                break
-            if not goes_on.known:
-                return carries
-            carries = self.of_block(body, carries, outer)
-        while True:
-            ends = self.of_block(body, carries, outer)
-            joined = self._joined(operation.results, carries, ends)
-            if all(map(_are_equal, joined, carries)):
-                break
-            carries = joined
-        return carries
 
-    def _of_branches(self, operation: Any, facts: Facts, outer: Environment) -> Facts:
-        index, branches = facts[0], blocks(operation)
-        if index.ids is not None:
-            return self.of_all(operation, [index, *(outer[v] for v in captures(operation))])
-        if index.known is not None:
-            first = 1 - int(index.known) if operation.name == "stablehlo.if" else int(index.known)
-            chosen = first if 0 <= first < len(branches) else len(branches) - 1
-            return self.of_block(branches[chosen], [], outer)
-        found, *others = (self.of_block(block, [], outer) for block in branches)
-        for other in others:
-            found = self._joined(operation.results, found, other)
-        return found
-
-    def _joined(self, values: Sequence[Any], xs: Facts, ys: Facts) -> Facts:
-        return [self._join(*each) for each in zip(values, xs, ys, strict=True)]
-
-    def _join(self, value: Any, x: Fact, y: Fact) -> Fact:
-        known = x.known if x.known is not None and _same(x.known, y.known) else None
-        if x.ids is None and y.ids is None:
-            return Fact(None, known)
-        return Fact(self.sets.union(self.ids(value, x), self.ids(value, y)), known)
-
-
-def _same(x: Any, y: Any) -> bool:
-    return x is y or (x is not None and y is not None and np.array_equal(x, y))
-
-
-def _are_equal(x: Fact, y: Fact) -> bool:
-    return _same(x.ids, y.ids) and _same(x.known, y.known)
+def _chosen(operation: Any, index: int) -> Any:
+    """Return the block that an `if` or a `case` runs; the last one for an index out of range."""
+    branches = blocks(operation)
+    first = 1 - index if operation.name == "stablehlo.if" else index
+    return branches[first if 0 <= first < len(branches) else -1]
 
 
 def _has_equal_shapes(op: Any) -> bool:

@@ -50,13 +50,14 @@ def entries(program: Any, inputs: Sequence[Slot], results: Sequence[Slot]) -> En
 def _of_platform(
     program: Record, inputs: Sequence[Slot], results: Sequence[Slot]
 ) -> tuple[np.ndarray, np.ndarray]:
-    analysis = Sparsity(functions(program.module), sum(slot.size for slot in inputs))
+    table = functions(program.module)
+    analysis = Sparsity(table, sum(slot.size for slot in inputs))
     facts = _facts(program)
     first = 1  # the number of the set of the first element alone
     for slot in inputs:
         facts[slot.position] = Fact(np.arange(first, first + slot.size).reshape(slot.shape))
         first += slot.size
-    found = analysis.of_function("main", facts)
+    found = analysis.block(table["main"].regions[0].blocks[0], facts, {})
     parts = [
         np.zeros(slot.size, np.int64) if fact.ids is None else fact.ids.ravel()
         for slot in results
