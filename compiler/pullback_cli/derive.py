@@ -28,6 +28,8 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
 @click.option("--jvp", is_flag=True, help="(args, tangents) -> (results, tangents).")
 @click.option("--vjp", is_flag=True, help="(args, cotangents) -> (results, cotangents).")
 @click.option("--grad", is_flag=True, help="(args) -> gradients of a scalar result.")
+@click.option("--sparse-jacobian", is_flag=True, help="(args) -> non-zeros of the Jacobian.")
+@click.option("--sparse-hessian", is_flag=True, help="(args) -> non-zeros of the Hessian.")
 @source_options("--entry")
 @click.option(
     "--wrt",
@@ -35,7 +37,7 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
     "wrt",
     callback=parse_positions,
     help="Positions of the arguments to differentiate, such as 0,1. "
-    "By default 0 for --grad, and all of them otherwise.",
+    "By default all of them for --jvp and --vjp, and 0 otherwise.",
 )
 @click.option("--order", type=click.IntRange(1), help="How often to differentiate. By default 1.")
 @click.option(

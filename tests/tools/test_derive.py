@@ -155,6 +155,7 @@ def test_lower_leaves_pure_stablehlo(pullback_command, code):
             "Gradient only defined for scalar-output functions. Output had shape: (2,)",
         ),
         (["f"], "nothing says which derivative to take"),
+        (["norm", "--sparse-hessian", "--order", "2"], "--order says nothing without --jvp"),
         (["f", "--jvp", "--memory", "1MB"], "--memory says nothing without --vjp or --grad"),
         (["f", "--vjp", "--memory", "much"], "memory='much' is no number of bytes"),
         (["f", "--vjp", "--jvp"], "--jvp and --vjp are different derivatives"),
@@ -409,3 +410,16 @@ def test_attributes_of_results_go_with_them(pullback_command, tmp_path):
     line = pullback_command("derive", path, "--jvp").output
     assert "tensor<f32> {tf.aliasing_output = 0 : i32}" in line
     assert '(tensor<f32> {jax.result_info = "value", sdy.sharding' in line
+
+
+def test_a_sparse_derivative_is_saved_with_its_pattern(pullback_command, code, tmp_path):
+    model, derived = tmp_path / "model.mlirbc", tmp_path / "sparse.mlirbc"
+    namespace = functions()
+    pullback.trace(namespace["f"])(X, Y).save(model)
+    pullback_command("derive", str(model), "--sparse-jacobian", "--wrt", "1", "-o", str(derived))
+    program = pullback.load(derived)
+    assert (program.pattern.rows.tolist(), program.pattern.cols.tolist()) == ([0, 1], [0, 1])
+    found = np.diag(jax.jacfwd(namespace["f"], 1)(X, Y))
+    np.testing.assert_allclose(program(X, Y), found, rtol=1e-6)
+    shown = pullback_command("info", str(derived)).stdout
+    assert re.search(r"pattern +2 x 2, 2 non-zeros\ncolors +1 \(columns\)\n", shown)

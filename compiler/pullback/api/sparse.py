@@ -170,14 +170,14 @@ def _jacobian_of(program: Program, argnums: Any) -> Program:
     if forward is not None:
         colors = color_columns(*found, shape)
         by_columns = Pattern(*found, shape, colors, "columns")
-        places = colors[found.cols] * shape[0] + found.rows
+        places = _places(colors[found.cols], shape[0], found.rows)
         if by_columns.num_colors <= by_rows.num_colors:
             return _values(program, forward, by_columns, places)
         try:
             reverse = _Map(program, derivation.vjp(program, argnums), (old.out,), inputs)
         except _NO_SUCH_MODE:
             return _values(program, forward, by_columns, places)
-    places = by_rows.colors[found.rows] * shape[1] + found.cols
+    places = _places(by_rows.colors[found.rows], shape[1], found.cols)
     return _values(program, reverse, by_rows, places)
 
 
@@ -194,9 +194,20 @@ def _hessian_of(program: Program, argnums: Any) -> Program:
     found = Entries.of(*both, (size, size))
     colors = color_symmetric(*found, size)
     pattern = Pattern(*found, (size, size), colors, "symmetric")
-    direct, mirrored = (colors[j] * size + i for i, j in (found, found[::-1]))
+    direct, mirrored = (_places(colors[j], size, i) for i, j in (found, found[::-1]))
     places = np.where(readable(*found, colors), direct, mirrored)
     return _values(program, products, pattern, places)
+
+
+def _places(colors: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
+    """Return where entries are in the flat array of all products, each of so many elements."""
+    places = colors.astype(np.int64) * width + numbers
+    if len(places) and places.max() >= 2**32:
+        raise PullbackError(
+            f"the products of {int(colors.max()) + 1} colors have more than 2^32 elements",
+            do="take the derivative by fewer arguments, or of fewer results, at a time",
+        )
+    return places.astype(np.uint32)  # of which JAX compares none with zero
 
 
 def _size(tree: Any) -> int:

@@ -11,7 +11,7 @@ from pullback.files import container
 from pullback.files.errors import as_ours
 from pullback.ir import ops
 from pullback_runtime.call import _avals
-from pullback_runtime.files import _entries
+from pullback_runtime.files import _entries, _pattern
 
 if TYPE_CHECKING:
     from pullback.program.program import Program
@@ -36,11 +36,12 @@ def of_file(
 
 
 def of_program(program: Program) -> dict[str, Any]:
-    """Return what the metadata say of one entry: its trees, types and arguments."""
+    """Return what the metadata say of one entry: its trees, types, arguments and pattern."""
     return {
         **container.described_trees(program),
         **_describe_types(program),
         "arguments": list(program.arg_paths),
+        **({_pattern.METADATA: _pattern.describe(program.pattern)} if program.pattern else {}),
     }
 
 

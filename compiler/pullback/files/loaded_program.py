@@ -22,7 +22,7 @@ from pullback.program.record import Interface
 from pullback_runtime._lazy_values import Lazy
 from pullback_runtime.call import _avals, _meshes
 from pullback_runtime.call._backend import put_to_keep
-from pullback_runtime.files import _artifact, _entries, _variants
+from pullback_runtime.files import _artifact, _entries, _pattern, _variants
 from pullback_runtime.files._load import flat_trees
 from pullback_runtime.ir import _module
 
@@ -121,7 +121,10 @@ def variant(
         lost_after=_lost_after(metadata) if lost_after is None else lost_after,
     )
     rules: Any = LoadedRules(order if isinstance(order, int) else None)
-    return Program(interface, constants, PlatformModule(module, rules, environment))
+    with as_ours():
+        pattern = _pattern.of_metadata(metadata)
+    made = PlatformModule(module, rules, environment)
+    return Program(interface, constants, made, pattern=pattern)
 
 
 def _lost_after(metadata: Mapping[str, Any]) -> int | None:

@@ -33,7 +33,11 @@ MODES: dict[str, Callable[[Any, Positions, str | None], Any]] = {
     "jvp": lambda program, wrt, _: program.jvp(wrt),
     "vjp": lambda program, wrt, memory: program.vjp(wrt, memory=memory),
     "grad": lambda program, wrt, memory: program.grad(0 if wrt is None else wrt, memory=memory),
+    "sparse-jacobian": lambda program, wrt, _: program.sparse_jacobian(0 if wrt is None else wrt),
+    "sparse-hessian": lambda program, wrt, _: program.sparse_hessian(0 if wrt is None else wrt),
 }
+
+SPARSE = "sparse-jacobian", "sparse-hessian"
 
 
 def derive_program(
@@ -60,7 +64,10 @@ def _one_mode(given: dict[str, bool], batch: int | None) -> str | None:
     what = (
         f"{flags} are different derivatives" if modes else "nothing says which derivative to take"
     )
-    raise UsageError(what, do="give one of --jvp, --vjp and --grad, or --vmap for a batch alone")
+    raise UsageError(
+        what,
+        do=f"give one of {', '.join(f'--{name}' for name in MODES)}, or --vmap for a batch alone",
+    )
 
 
 def _check_movable(program: Any, wrt: Positions) -> None:
@@ -74,6 +81,18 @@ def _check_movable(program: Any, wrt: Positions) -> None:
                 where=leaves[0].path,
                 do="name arguments of a float or complex type in --wrt",
             )
+
+
+def _check_used(
+    mode: str | None, batch: int | None, wrt: Positions, order: int | None, in_axes: Any
+) -> None:
+    """Raise UsageError for an option that has no effect with this derivative, or without one."""
+    if mode is None:
+        check_used("one of --jvp, --vjp and --grad", {"--wrt": wrt, "--order": order})
+    if mode in SPARSE:
+        check_used("--jvp, --vjp or --grad", {"--order": order})
+    if batch is None:
+        check_used("--vmap", {"--in-axes": in_axes})
 
 
 def _check_together(mode: str | None, explain: bool, as_json: bool, given: dict[str, bool]) -> None:
@@ -140,6 +159,8 @@ def derive(
     jvp: bool,
     vjp: bool,
     grad: bool,
+    sparse_jacobian: bool,
+    sparse_hessian: bool,
     wrt: Positions,
     order: int | None,
     batch: int | None,
@@ -157,11 +178,9 @@ def derive(
 ) -> None:
     """Differentiate or batch SOURCE: an MLIR file, `-`, or a target such as `file.py:function`."""
     load_rules(plugins)
-    mode = _one_mode({"jvp": jvp, "vjp": vjp, "grad": grad}, batch)
-    if mode is None:
-        check_used("one of --jvp, --vjp and --grad", {"--wrt": wrt, "--order": order})
-    if batch is None:
-        check_used("--vmap", {"--in-axes": in_axes})
+    given = jvp, vjp, grad, sparse_jacobian, sparse_hessian
+    mode = _one_mode(dict(zip(MODES, given, strict=True)), batch)
+    _check_used(mode, batch, wrt, order, in_axes)
     saved = output is not None and output.suffix == ".mlirbc"
     if not saved:
         of_files = {"--allow-refusals": allow_refusals, "--entry-name": entry_name}
@@ -172,7 +191,8 @@ def derive(
     loaded = load_source(source, **of_source)
     entries = _beside(entry_name, of_source["entry"], loaded)
     program = loaded.program
-    for option in filter({**wanting, **others}.get, [*wanting, "--memory"]):
+    sparse = {f"--{name}": name == mode for name in SPARSE}
+    for option in filter({**sparse, **wanting, **others}.get, [*sparse, *wanting, "--memory"]):
         program = loaded.fixed(option)
     _check_movable(program, wrt)
     if explain:

@@ -57,6 +57,13 @@ def facts(content: Any, program: Program | SymbolicProgram, entry: str) -> dict[
         found["entries"] = {name: each._spelt() for name, each in program.entries.items()}
     found["arguments"] = _values(program.arg_paths, program.in_avals)
     found["results"] = _values(result_paths(program), program.out_avals)
+    if isinstance(program, Program) and program.pattern is not None:
+        found["pattern"] = {
+            "shape": list(program.pattern.shape),
+            "non-zeros": program.pattern.nnz,
+            "colors": program.pattern.num_colors,
+            "compressed": program.pattern.compressed,
+        }
     if isinstance(program, SymbolicProgram):
         return {**found, "derivatives": _orders(program)}
     operations = program.module.body.operations
@@ -128,6 +135,10 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield from (("entry", f"{name} {spelt}") for name, spelt in value.items())
             case "arguments" | "results":
                 yield from ((label[:-1], f"{each['path']}: {each['type']}") for each in value)
+            case "pattern":
+                height, width = value["shape"]
+                yield label, f"{height} x {width}, {value['non-zeros']:,} non-zeros"
+                yield "colors", f"{value['colors']} ({value['compressed']})"
             case "rules":
                 yield from (row for each in value for row in _rows_of_rule(each))
             case "constraints":

@@ -20,7 +20,14 @@ from pullback_runtime.call._executable import Executable
 from pullback_runtime.call._handle import ModuleHandle, make_handle
 from pullback_runtime.call._jax_arguments import refit
 from pullback_runtime.call._jax_trees import LEAF, flatten_call
-from pullback_runtime.files import _custom_calls, _entries, _signature, _symbolic, _variants
+from pullback_runtime.files import (
+    _custom_calls,
+    _entries,
+    _pattern,
+    _signature,
+    _symbolic,
+    _variants,
+)
 from pullback_runtime.files._artifact import Opened, naming_file, open_module, refusing_damage
 from pullback_runtime.files._container import ArtifactError
 from pullback_runtime.ir import _module
@@ -148,6 +155,11 @@ class LoadedProgram:
     def metadata(self) -> dict[str, Any]:
         """The file's metadata; empty for a module that pullback did not write."""
         return self.opened.metadata or {}
+
+    @functools.cached_property
+    def pattern(self) -> _pattern.Pattern | None:
+        """Where the values of a sparse derivative are in its matrix; None for other programs."""
+        return _pattern.of_metadata(self.metadata)
 
     @functools.cached_property
     def trees(self) -> tuple[PyTreeDef, PyTreeDef]:

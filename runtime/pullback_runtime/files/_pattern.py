@@ -49,12 +49,15 @@ class Pattern:
         """The number of colours."""
         return int(self.colors.max()) + 1 if len(self.colors) else 0
 
-    def __repr__(self) -> str:
-        rows, cols = self.shape
+    def __str__(self) -> str:
+        height, width = self.shape
         return (
-            f"Pattern({rows} x {cols}, {self.nnz} non-zeros, {self.num_colors} colors of "
-            f"{self.compressed})"
+            f"{height} x {width}, {self.nnz:,} non-zeros, {self.num_colors} colors "
+            f"({self.compressed})"
         )
+
+    def __repr__(self) -> str:
+        return f"Pattern({self})"
 
 
 def describe(pattern: Pattern) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pullback_runtime._errors import PullbackRuntimeError, missing_attribute
 from pullback_runtime.call import _trees
 from pullback_runtime.call._arguments import in_positions, to_arrays
 from pullback_runtime.engine._engines import Compiled, Engine, no_engine
-from pullback_runtime.files import _entries, _signature, _variants
+from pullback_runtime.files import _entries, _pattern, _signature, _variants
 from pullback_runtime.files._bytecode_names import MAIN, with_main
 from pullback_runtime.files._call_targets import check_names
 from pullback_runtime.files._container import ArtifactError, is_bytecode, is_whole, read_layout
@@ -78,6 +78,11 @@ class PortableProgram:
     def out_avals(self) -> tuple[ArrayType, ...]:
         """Shape and dtype of each leaf of the result."""
         return self.signature.out_avals
+
+    @functools.cached_property
+    def pattern(self) -> _pattern.Pattern | None:
+        """Where the values of a sparse derivative are in its matrix; None for other programs."""
+        return _pattern.of_metadata(self.metadata)
 
     def describe(self) -> str:
         """Return what the file says of the program: platforms, signature and rules, a line each."""

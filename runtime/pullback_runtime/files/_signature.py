@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pullback_runtime.call import _trees
+from pullback_runtime.files import _pattern
 from pullback_runtime.files._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime.files._reading import refusing_damage
 from pullback_runtime.files._variants import are_names
@@ -128,6 +129,8 @@ def _rows(metadata: dict[str, Any], entries: Sequence[str]) -> Iterator[tuple[st
     has_tree = "out_tree" in metadata
     paths = _trees.paths(_trees.restore(metadata["out_tree"]), "result") if has_tree else numbered
     yield from (("result", f"{path}: {kind}") for path, kind in zip(paths, outs, strict=True))
+    if (pattern := _pattern.of_metadata(metadata)) is not None:
+        yield "pattern", str(pattern)
     for rule in metadata.get("rules", ()):
         names = ", ".join(rule["rules"]) or "none in the file"
         yield "rule", f"{rule['op']} @{rule['function']}: {names}"
