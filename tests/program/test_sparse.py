@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +14,10 @@ from jax.experimental import sparse
 from jax.flatten_util import ravel_pytree
 
 import pullback as pb
+import pullback_runtime
 from pullback.autodiff.coloring import color_columns, color_symmetric, readable
 from pullback.ir.index_sets import IndexSets
+from pullback_runtime.files import _pattern
 
 
 @pytest.fixture(autouse=True)
@@ -310,6 +315,16 @@ def test_too_dense_a_pattern_is_an_error(monkeypatch):
         pb.sparse_jacobian(jnp.cumsum)(jnp.ones(100))
 
 
+def test_check_pattern_compares_with_dense_derivatives():
+    x = points(SIZE)[0]
+    for f in (LOSSES["chain"], EXACT["scan"], coupled, backward_only):
+        pb.testing.check_pattern(f, (x,))
+    pb.testing.check_pattern(pb.trace(lambda x, y: x * y)(x, x), (x, x), argnums=(0, 1))
+    words = r"the sparse Hessian is \S+ at \(1, 0\).*\n  where: at the arguments\n.*not symmetric"
+    with pytest.raises(pb.PullbackError, match=words):
+        pb.testing.check_pattern(lambda x: jnp.sum(coupled(x) ** 2), (x,))
+
+
 # --------------------------------------------------------------------- colors and sets
 
 
@@ -343,3 +358,79 @@ def test_unions_of_sets_of_indices():
         assert members(sets, found) == set().union(*(members(sets, i) for i in row))
     assert np.array_equal(sets.union(ids, ids), ids)
     assert np.array_equal(sets.union(along, ids.reshape(5, 6)), np.broadcast_to(along, (5, 6)))
+
+
+# ------------------------------------------------------------------------------- files
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A program of a Hessian, its file, and a point."""
+    x = points(SIZE)[0]
+    program = pb.trace(LOSSES["chain"])(x).sparse_hessian()
+    program.save(tmp_path / "hessian.mlirbc")
+    return program, tmp_path / "hessian.mlirbc", x
+
+
+def assert_same_pattern(found, expected):
+    for name in ("rows", "cols", "colors"):
+        array = getattr(found, name)
+        assert array.dtype == np.int32
+        assert np.array_equal(array, getattr(expected, name))
+    assert (found.shape, found.compressed) == (expected.shape, expected.compressed)
+
+
+@pytest.mark.parametrize("load", [pb.load, pullback_runtime.load])
+def test_a_file_keeps_the_pattern(load, saved):
+    program, file, x = saved
+    found = load(file)
+    assert_same_pattern(found.pattern, program.pattern)
+    np.testing.assert_allclose(found(x), program(x), rtol=1e-12)
+
+
+def test_entries_of_a_file_have_patterns_of_their_own(tmp_path):
+    x = points(SIZE)[0]
+    f, h = pb.trace(LOSSES["chain"])(x), pb.trace(LOSSES["arrow"])(x).sparse_hessian()
+    pb.save_all(tmp_path / "all.mlirbc", value=f, hessian=h, jacobian=f.grad().sparse_jacobian())
+    entries = pb.load(tmp_path / "all.mlirbc").entries
+    assert entries["value"].pattern is None
+    assert_same_pattern(entries["hessian"].pattern, h.pattern)
+    assert entries["jacobian"].pattern.compressed == "columns"
+    assert pb.load(tmp_path / "all.mlirbc").pattern is None
+
+
+def test_a_loaded_program_has_sparse_derivatives_by_its_rules(tmp_path):
+    x = points(SIZE)[0]
+    pb.trace(lambda x: jnp.sum(coupled(x) ** 2))(x).save(tmp_path / "f.mlirbc")
+    loaded = pb.load(tmp_path / "f.mlirbc").grad().sparse_jacobian()
+    dense = jax.jacfwd(jax.grad(lambda x: jnp.sum(coupled(x) ** 2)))(x)
+    np.testing.assert_allclose(matrix(loaded.pattern, loaded(x)), dense, rtol=1e-12, atol=1e-12)
+
+
+def test_a_file_has_its_pattern_without_jax(saved):
+    program, file, _ = saved
+    script = """
+import sys
+sys.modules["jax"] = sys.modules["jaxlib"] = None
+import pullback_runtime
+program = pullback_runtime.load(sys.argv[1])
+print(program.pattern)
+print(program.pattern.rows.tolist())
+print(program.describe())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, file], capture_output=True, text=True, check=True
+    )
+    first, rows, *described = done.stdout.splitlines()
+    assert first == "8 x 8, 22 non-zeros, 3 colors (symmetric)"
+    assert rows == str(program.pattern.rows.tolist())
+    assert f"pattern     {first}" in described
+
+
+@pytest.mark.parametrize(
+    "change", [{"rows": "eJw="}, {"cols": "%"}, {"shape": [2, 2]}, {"nnz": 3}, {"compressed": "x"}]
+)
+def test_a_damaged_pattern_is_an_error_of_ours(saved, change):
+    described = _pattern.describe(saved[0].pattern)
+    with pytest.raises(_pattern.ArtifactError, match="the file's metadata are damaged: pattern"):
+        _pattern.of_metadata({"pattern": {**described, **change}})
