@@ -1,4 +1,4 @@
-"""The primitives of JAX that hold jaxprs, their bodies: what enters these, and what may be changed.
+"""List the primitives of JAX that hold jaxprs: what enters these bodies, and what may change.
 
 Everything that walks through jaxprs reads this table. A primitive that is not in it, of a library
 or a new JAX, is opaque: nothing is said of its bodies, and its own rules differentiate it.
@@ -24,7 +24,7 @@ except ImportError:  # JAX 0.10 counts the operands of a scan instead
 
 
 class Holder(NamedTuple):
-    """What is known of the bodies of a primitive.
+    """Describe the bodies of a primitive.
 
     Attributes:
       bodies: the parameters with bodies in which calls are looked for. Each comes with the position
@@ -81,7 +81,7 @@ HOLDERS = {
         Holder(),
     ),
 }
-"""By name of the primitive (`jaxprs.name_of`), what is known of its bodies."""
+"""Say what is known of the bodies of a primitive, by its name (`jaxprs.name_of`)."""
 
 OPAQUE = Holder()
 

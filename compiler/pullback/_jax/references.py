@@ -33,7 +33,7 @@ _DISCHARGED = frozenset(
         "debug_print",
     }
 )
-"""Primitives that stay differentiable when JAX discharges them, beside those that hold jaxprs.
+"""List primitives that stay differentiable when JAX discharges them, beside those that hold jaxprs.
 
 Others would lose their rules."""
 

@@ -1,4 +1,4 @@
-"""Sparse Jacobians and Hessians: the non-zeros alone, by one product for each colour."""
+"""Compute sparse Jacobians and Hessians: the non-zeros alone, by one product for each color."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def sparse_jacobian(
     """Return a function that computes the Jacobian of `fun` as a sparse matrix.
 
     The pattern is found from the module, once for arguments of the same types. Columns, or rows,
-    that share no non-zero have one colour; a call takes one product of forward or reverse mode for
-    each colour, as a batch.
+    that share no non-zero have one color; a call takes one product of forward or reverse mode for
+    each color, as a batch.
 
     Args:
       fun: a function of real floating arrays, or trees of them; or a program.
@@ -64,7 +64,7 @@ def sparse_hessian(
     """Return a function that computes the Hessian of `fun`, a scalar, as a sparse matrix.
 
     The pattern is that of the Jacobian of the gradient; the matrix is taken to be symmetric, so
-    that two columns may have one colour where the mirror of an entry can be read instead. It is
+    that two columns may have one color where the mirror of an entry can be read instead. It is
     not, where a rule of the user's is not the derivative of its function: then take
     `sparse_jacobian` of the gradient.
 
@@ -215,7 +215,7 @@ def _size(tree: Any) -> int:
 
 
 class _Map:
-    """The linear map, at a point, that a derived program computes of its last arguments.
+    """Read a derived program as a linear map, at a point, of its last arguments.
 
     Inputs and results have numbers, element by element, also those of integers, which have none.
     """
@@ -288,8 +288,8 @@ def _values(program: Program, products: _Map, pattern: Pattern, places: np.ndarr
 
     Args:
       program: that of the function.
-      products: the map whose products with the vectors of all colours are taken.
-      pattern: with the colours of its inputs.
+      products: the map whose products with the vectors of all colors are taken.
+      pattern: with the colors of its inputs.
       places: of each value in the flat array of all products.
     """
 

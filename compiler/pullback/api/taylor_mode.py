@@ -1,4 +1,4 @@
-"""Taylor mode of functions: `jet`."""
+"""Take Taylor mode of functions: `jet`."""
 
 from __future__ import annotations
 

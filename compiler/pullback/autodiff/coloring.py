@@ -1,6 +1,6 @@
-"""Colour the columns of a sparse matrix, so that products with one vector per colour have it all.
+"""Color the columns of a sparse matrix, so that products with one vector per color have it all.
 
-Greedy algorithms, with a set of colours as the bits of an integer; see Gebremedhin, Manne and
+Greedy algorithms, with a set of colors as the bits of an integer; see Gebremedhin, Manne and
 Pothen, "What Color Is Your Jacobian?", 2005.
 """
 
@@ -12,13 +12,13 @@ import numpy as np
 
 Lists = list[list[int]]
 Attempt = Callable[[Sequence[int], int], list[int] | None]
-"""Colours vertices in an order; None if that takes more colours than the second argument."""
+"""Colors vertices in an order; None if that takes more colors than the second argument."""
 
 
 def color_columns(rows: np.ndarray, cols: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Return a colour of each column such that columns of one colour share no row.
+    """Return a color of each column such that columns of one color share no row.
 
-    A column without entries has the colour -1.
+    A column without entries has the color -1.
     """
     of_column, of_row = _lists(cols, rows, shape[1]), _lists(rows, cols, shape[0])
     fewest = max(map(len, of_row), default=0)
@@ -42,10 +42,10 @@ def color_columns(rows: np.ndarray, cols: np.ndarray, shape: tuple[int, int]) ->
 
 
 def color_symmetric(rows: np.ndarray, cols: np.ndarray, size: int) -> np.ndarray:
-    """Return a star colouring of a symmetric pattern: each entry, or its mirror, can be read.
+    """Return a star coloring of a symmetric pattern: each entry, or its mirror, can be read.
 
-    No two neighbors have the same colour, and no path of four vertices has two colours only. A
-    vertex without entries has the colour -1.
+    No two neighbors have the same color, and no path of four vertices has two colors only. A
+    vertex without entries has the color -1.
     """
     beside = rows != cols
     neighbors = _lists(rows[beside], cols[beside], size)
@@ -69,7 +69,7 @@ def color_symmetric(rows: np.ndarray, cols: np.ndarray, size: int) -> np.ndarray
 
 
 class _Stars:
-    """Colors of the vertices of a graph so far, without a path of four vertices of two colors.
+    """Hold a star coloring so far: no path of four vertices has two colors.
 
     Attributes:
       colors: of each vertex, -1 if it has none yet.
@@ -123,7 +123,7 @@ def color_count(colors: np.ndarray) -> int:
 
 
 def readable(rows: np.ndarray, cols: np.ndarray, colors: np.ndarray) -> np.ndarray:
-    """Return for which entries the product of their column's colour has no other one in the row."""
+    """Return for which entries the product of their column's color has no other one in the row."""
     count = color_count(colors)
     keys = rows.astype(np.int64) * count + colors[cols]
     _, place, times = np.unique(keys, return_inverse=True, return_counts=True)
@@ -132,7 +132,7 @@ def readable(rows: np.ndarray, cols: np.ndarray, colors: np.ndarray) -> np.ndarr
 
 
 def _best(color: Attempt, entries: Lists, weights: list[int], fewest: int) -> np.ndarray:
-    """Return the colours by the best of two orders: the given one, and the largest first."""
+    """Return the colors by the best of two orders: the given one, and the largest first."""
     given = [i for i, each in enumerate(entries) if each]
     largest = sorted(given, key=weights.__getitem__, reverse=True)
     best, most = np.full(len(entries), -1, np.int32), len(given)

@@ -151,7 +151,7 @@ Vjp = Callable[[Op, Tangents], Sequence[Any]]
 Expand = Callable[[Op, Sequence[Value]], Sequence[Value]]
 
 Row = Sequence[Value | None]
-"""What is carried with a value: its tangent in forward mode, coefficients in Taylor mode."""
+"""Hold what is carried with a value: its tangent in forward mode, coefficients in Taylor mode."""
 
 Carry = Callable[[Op, Sequence[Row | None]], Sequence[Row | None]]
 

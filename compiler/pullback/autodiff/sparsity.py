@@ -1,4 +1,4 @@
-"""Sparsity analysis: which element of a result depends on which element of an argument.
+"""Find which element of a result depends on which element of an argument: sparsity analysis.
 
 It follows tangents through a function that forward mode made, in which all derivative rules are
 applied: so a rule counts, and not the function that it is a rule of. What is not known is taken to
@@ -25,15 +25,15 @@ from pullback.ir.traits import DATA, ELEMENTWISE
 from pullback_runtime.ir._dtypes import element_dtype
 
 MOST_STEPS = 200_000
-"""The most ops that are visited while loops are followed iteration by iteration."""
+"""Bound the ops that are visited while loops are followed iteration by iteration."""
 
 MOST_PRODUCTS = 1 << 24
-"""The most products of a contraction with a known factor whose zeros are looked at."""
+"""Bound the products of a contraction with a known factor whose zeros are looked at."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fact:
-    """What is known of a value.
+    """Hold what is known of a value.
 
     Attributes:
       ids: for each element the set of tangents that it depends on; None if on none.
@@ -63,7 +63,7 @@ _INDICES = {"stablehlo.scatter": (1,)}
 
 
 class Sparsity(ForwardAnalysis[Fact]):
-    """A forward analysis of the functions of a module, by sets of elements of its tangents.
+    """Analyze the functions of a module forward, by sets of elements of its tangents.
 
     A loop whose condition is known, as that of a scan is, is followed iteration by iteration; the
     carries of any other are a fixpoint. A value that is not known stays so.

@@ -1,4 +1,4 @@
-"""Taylor mode: carry the coefficients of a power series along a curve through each op.
+"""Carry the coefficients of a power series along a curve through each op: Taylor mode.
 
 Along a curve x(t), a value has coefficients: the k-th is its k-th derivative by t over k!. A linear
 op maps each by itself, and a product is a sum of products. Any other op obeys y' = jvp(x, x'): the
@@ -44,7 +44,7 @@ from pullback_runtime.ir._erasure import retire
 
 
 class Series:
-    """The coefficients of a value: `series[0]` is the value, and `series[k]` is None if zero.
+    """Hold the coefficients of a value: `series[0]` is the value, and `series[k]` is None if zero.
 
     Args:
       value: the value.
@@ -71,7 +71,7 @@ class Series:
 
     @property
     def order(self) -> float:
-        """The number of coefficients that are known; infinity for a constant."""
+        """Return the number of coefficients that are known; infinity for a constant."""
         return len(self.known) - 1 if self.moves else math.inf
 
     def row(self, order: int) -> list[Any]:
@@ -80,12 +80,12 @@ class Series:
 
     @cached_property
     def derivative(self) -> Series:
-        """The series of the derivative along the curve."""
+        """Return the series of the derivative along the curve."""
         return Series(self._slope, lambda k: build.mul(self[k + 1], k + 1))
 
     @cached_property
     def shifted(self) -> Series:
-        """The coefficients from the first on, as a series."""
+        """Return the coefficients from the first on, as a series."""
         return Series(self._slope, lambda k: self[k + 1])
 
     @property
@@ -101,7 +101,7 @@ def constant(value: Value) -> Series:
 
 
 class Taylor:
-    """The sweep of Taylor mode; the frame that rules of control flow see.
+    """Sweep a block in Taylor mode; rules of control flow see this as their frame.
 
     Args:
       width: the order of the last coefficient.

@@ -83,7 +83,7 @@ def is_zero_constant(v: Value) -> bool:
 
 
 class _Search(Query):
-    """The search for zeros.
+    """Search for zeros.
 
     Args:
       with_derivatives: what is zero by the code of a function with a rule does not count, unless
@@ -126,7 +126,7 @@ class _Search(Query):
 
 
 class _NanSearch(Query):
-    """The search for values that are NaN throughout, which only ops that move values preserve."""
+    """Search for values that are NaN throughout, which only ops that move values preserve."""
 
     def sources(self, v: Value, known: Known) -> Sources:
         operation = None if isinstance(v, ir.BlockArgument) else v.owner.operation
@@ -140,7 +140,7 @@ class _NanSearch(Query):
 
 
 class _TermSearch(_Search):
-    """The search for values with each element zero or NaN, which ops that keep zeros keep."""
+    """Search for values with each element zero or NaN, which ops that keep zeros keep."""
 
     def sources(self, v: Value, known: Known) -> Sources:
         if not build.inexact(v.type):  # NaN would be converted to any number

@@ -1,4 +1,4 @@
-"""Solvers of dataflow analyses, which know control flow: loops, branches, calls, sharded bodies.
+"""Solve dataflow analyses through control flow: loops, branches, calls, sharded bodies.
 
 An analysis is a lattice (`bottom`, `join`) and a transfer function of the other ops. A
 `ForwardAnalysis` goes from operands to results, a `BackwardAnalysis` from results to operands; a
@@ -33,13 +33,13 @@ from pullback.ir.regions import (
 from pullback.ir.symbols import CALLS, called
 
 CONTROL = frozenset({WHILE, MANUAL, *BRANCHES, *CALLS})
-"""Ops that forward values to blocks, of their own or of a function."""
+"""List ops that forward values to blocks, of their own or of a function."""
 
 Fact = TypeVar("Fact")
 
 
 class _Solver(Generic[Fact]):
-    """What both directions share.
+    """Solve an analysis in either direction.
 
     A fact is hashable, compared by value, and never changed in place. The lattice has no infinite
     ascending chain.
@@ -136,7 +136,7 @@ class _Solver(Generic[Fact]):
 
 
 class ForwardAnalysis(_Solver[Fact]):
-    """An analysis from operands to results."""
+    """Analyze from operands to results."""
 
     def chosen(self, fact: Fact, by: Fact) -> Fact:
         """Return the fact of a result of control flow, given that of what decides it.
@@ -181,7 +181,7 @@ class ForwardAnalysis(_Solver[Fact]):
 
 
 class BackwardAnalysis(_Solver[Fact]):
-    """An analysis from results to operands, such as liveness."""
+    """Analyze from results to operands, as liveness does."""
 
     def decides(self, operation: Any, given: list[Fact]) -> Fact:
         """Return the fact of what decides control flow, given those of the results."""
@@ -236,7 +236,7 @@ def uses(operation: Any) -> list[Value]:
 
 Known = dict[Value, bool]
 Sources = tuple[Sequence[Value], bool]
-"""Values that decide about another one, and whether it is enough that it holds of one of them."""
+"""Name the values that decide about another, and whether it is enough that it holds of one."""
 
 YES: Sources = [], False
 NO: Sources = [], True
@@ -267,7 +267,7 @@ def decided(v: Value, known: Known, sources: Callable[[Value], Sources]) -> bool
 
 
 class Query:
-    """The question whether something holds of a value: of each value that it may be forwarded.
+    """Ask whether something holds of a value: of each value that it may be forwarded.
 
     Loop carries are the greatest fixpoint: it holds until an iteration shows otherwise. Where that
     takes too many steps, the answer is no.

@@ -33,7 +33,7 @@ def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:
 
 
 class Liveness(BackwardAnalysis[bool]):
-    """The analysis: a value is live if a live op, or one with an effect, uses it.
+    """Find live values: those that a live op, or one with an effect, uses.
 
     A call uses all of its operands.
     """

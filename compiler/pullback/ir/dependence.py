@@ -30,7 +30,7 @@ def dependents(values: Iterable[Value], block: Any, functions: Mapping[str, Any]
 
 
 class Dependence(ForwardAnalysis[bool]):
-    """The analysis: a value is dependent or not. All results of an op are if an operand is."""
+    """Find dependent values: all results of an op are dependent if an operand is."""
 
     bottom = False
 

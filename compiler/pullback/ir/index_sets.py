@@ -1,4 +1,4 @@
-"""Sets of indices, by number: the facts of a sparsity analysis."""
+"""Number sets of indices, the facts of a sparsity analysis."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from pullback.errors import PullbackError
 
 Ids = np.ndarray
-"""An array of numbers of sets, one for each element of a value; 0 is the empty set."""
+"""Hold the number of a set for each element of a value; 0 is the empty set."""
 
 MOST_MEMBERS = 1 << 26
-"""The most members of all sets together, of eight bytes each."""
+"""Bound the members of all sets together, of eight bytes each."""
 
 
 def distinct(keys: np.ndarray) -> np.ndarray:
@@ -23,7 +23,7 @@ def distinct(keys: np.ndarray) -> np.ndarray:
 
 
 class IndexSets:
-    """Sets of integers from 0 to `size` - 1, which are made once and have numbers.
+    """Make sets of integers from 0 to `size` - 1 once, and number them.
 
     Set 0 is empty, and set 1 + i has the member i alone. A union that equals one of its operands
     has the number of that operand; so a fixpoint is one of numbers.

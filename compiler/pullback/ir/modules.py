@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import ir
-from pullback.ir import build
 from pullback.ir.symbols import erase_unreachable, functions, make_public
 from pullback_runtime.ir._erasure import erase
 
@@ -96,11 +95,6 @@ def result_types(module: ir.Module) -> Sequence[ir.Type]:
     return ir.FunctionType(
         ir.TypeAttr(entry_of(module)[0].attributes["function_type"]).value
     ).results
-
-
-def element_types(types: Sequence[ir.Type]) -> tuple[str, ...]:
-    """Return the spelling of the element types of tensors."""
-    return tuple(str(build.info(type).element) for type in types)
 
 
 def drop_function(module: ir.Module, name: str) -> None:

@@ -57,7 +57,7 @@ _KEPT_IN_PLACE = frozenset(
 
 
 class _OnHost(Query):
-    """The question whether a value was moved to the host, or is a stack of such values."""
+    """Ask whether a value was moved to the host, or is a stack of such values."""
 
     def sources(self, v: Value, known: Known) -> Sources:
         if isinstance(v, ir.BlockArgument):

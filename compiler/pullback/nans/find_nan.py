@@ -18,7 +18,7 @@ from pullback.program.argument_leaves import check_values
 from pullback.program.symbolic import SymbolicProgram
 
 MOVING = (jax.Array, np.ndarray, np.inexact, float, complex)
-"""Types of arguments that are no numbers for the code of a function to branch on."""
+"""List types of arguments that are not numbers for the code of a function to branch on."""
 
 
 def find_nan(fun: Callable[..., Any], infs: bool = False) -> Callable[..., NanReport | None]:

@@ -1,4 +1,4 @@
-"""Links: which elements of an op's operands the elements of its result depend on."""
+"""Find which elements of an op's operands the elements of its result depend on."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Run = Callable[[Any, Sequence[Any]], list[Array]]
 """Runs one op on operands, and returns its results."""
 
 MOST_RUNS = 64
-"""So often an op is run to see which elements of its operands count."""
+"""Bound the runs of an op that show which elements of its operands count."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """The dependence of a result on an operand.
+    """Describe how a result depends on an operand.
 
     Attributes:
       operand: the position of the operand.

@@ -79,7 +79,7 @@ class Birth:
 
     @property
     def around(self) -> tuple[Around, ...]:
-        """What the op is in, the outermost first."""
+        """Return what the op is in, the outermost first."""
         return self.at[1]
 
     def is_at(self, other: Any) -> bool:
@@ -89,7 +89,7 @@ class Birth:
 
 @dataclass
 class _Visit:
-    """A block as it runs once: what it is in, its values, and which elements reach a result."""
+    """Hold a run of a block: what it is in, its values, and which elements reach a result."""
 
     place: Place
     around: tuple[Around, ...]
@@ -102,7 +102,7 @@ class _Visit:
 
 
 class Walk:
-    """A walk backwards through a program.
+    """Walk backwards through a program.
 
     Attributes:
       birth: the earliest op found that makes a `bad`.

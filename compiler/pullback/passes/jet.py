@@ -1,4 +1,4 @@
-"""The pass `jet`."""
+"""Define the pass `jet`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pullback.passes.differentiating_pass import Derivative
 
 @dataclass(frozen=True)
 class Jet(Derivative):
-    """Taylor mode: follow `entry` along a curve, to an order.
+    """Follow `entry` along a curve, to an order: Taylor mode.
 
     Before: `f(x) -> y`. After: `f(x, x1, …, xK) -> (y, y1, …, yK)`, where xk and yk are the k-th
     derivatives of x and y by the parameter of the curve.

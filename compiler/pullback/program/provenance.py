@@ -1,4 +1,4 @@
-"""How a program was made: of a source, by stages, for each platform that is asked for.
+"""Make a program of a source, by stages, for each platform that is asked for.
 
 The module for a platform is the source's, after the stages. A batch that only JAX knows is made of
 the same: a derivative of a batched function is the batch of its derivatives, once every argument
@@ -30,7 +30,7 @@ from pullback_runtime._jax import operations_named
 
 
 class Check:
-    """A stage that changes nothing: it raises where a module for another platform would not fit."""
+    """Check, as a stage that changes nothing, that a module for another platform fits."""
 
     def check(self, lowered: PlatformModule) -> None:
         """Raise PullbackError unless the stages so far have made what the next ones are for."""
@@ -42,7 +42,7 @@ Stage = PassOrText | Check
 
 @dataclass(frozen=True, eq=False)
 class PlatformModule:
-    """A module, for the platforms that share it, with its rules and surroundings.
+    """Hold a module for the platforms that share it, with its rules and surroundings.
 
     Attributes:
       module: the MLIR module; its entry is `@main`.
@@ -83,7 +83,7 @@ def _is_derivative(stage: Stage) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ModuleSource:
-    """A traced function, or the modules of a file.
+    """Give the modules of a traced function, or of a file.
 
     Attributes:
       lower: gives the module for a platform, or None; None for a module that has no other form.
@@ -106,7 +106,7 @@ class ModuleSource:
 
 
 NO_SOURCE = ModuleSource()
-"""That of a module that is as it is."""
+"""Stand for the source of a module that cannot be made again."""
 
 
 def make(source: ModuleSource, stages: Sequence[Stage], platform: str) -> PlatformModule | None:

@@ -186,7 +186,7 @@ P = TypeVar("P", bound=AnyProgram)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Record(AnyProgram):
-    """A function, as a module with rules for each platform that it is for, and how it was made.
+    """Hold a function as a module with rules for each of its platforms, and how it was made.
 
     Attributes:
       interface: the structures of the arguments and of the result, and what their leaves are; or
@@ -215,12 +215,12 @@ class Record(AnyProgram):
 
     @property
     def module(self) -> ir.Module:
-        """The MLIR module; its entry is `@main`."""
+        """Return the MLIR module; its entry is `@main`."""
         return self._lowered.module
 
     @property
     def rules(self) -> Any:
-        """The derivative rules that are not in the module yet."""
+        """Return the derivative rules that are not in the module yet."""
         return self._lowered.rules
 
     @property
@@ -238,7 +238,7 @@ class Record(AnyProgram):
 
     @property
     def variants(self) -> tuple[Self, ...]:
-        """The same program for each further platform that it was traced for."""
+        """Return the same program for each further platform that it was traced for."""
         return tuple(map(self._alone, self._further))
 
     def for_platform(self, platform: str) -> Self:

@@ -1,4 +1,4 @@
-"""The pattern of a linear map that a program computes, by sparsity analysis of its module."""
+"""Find the pattern of a linear map that a program computes, by sparsity analysis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pullback.program.record import Record
 
 
 class Entries(NamedTuple):
-    """Where a matrix may have non-zeros: row by row, each once."""
+    """Say where a matrix may have non-zeros: row by row, each once."""
 
     rows: np.ndarray
     cols: np.ndarray

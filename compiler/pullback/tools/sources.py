@@ -44,7 +44,7 @@ def check_used(without: str, options: dict[str, Any]) -> None:
 
 
 SOURCE_OPTIONS = ("arguments", "entry", "sizes", "allow_custom_calls")
-"""The options of commands that `load_source` takes."""
+"""List the options of commands that `load_source` takes."""
 
 
 def load_source(

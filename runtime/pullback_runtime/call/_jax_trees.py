@@ -1,4 +1,4 @@
-"""The trees of JAX in JSON, and back, without running code that a file names.
+"""Write the trees of JAX as JSON, and read them, without running code that a file names.
 
 A class is used on load only if its module is already imported and the class is registered with
 JAX in this process: reading a tree never imports anything. Objects among its static data that JSON

@@ -37,7 +37,7 @@ class Fields(dict[str, Any]):
 
 
 class Node(NamedTuple):
-    """A container: its class, the names of its children, the children, and its static data.
+    """Describe a container: its class, its children and their names, and its static data.
 
     The names are positions, keys or fields. The children of a tree are trees; those of a value are
     values. The static data are what JAX calls a node's: of a dictionary its keys, of `Fields` the

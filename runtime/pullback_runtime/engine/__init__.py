@@ -1,1 +1,1 @@
-"""What compiles a file as it is, and runs it: XLA through JAX or a PJRT plug-in, and IREE."""
+"""Compile a file as it is, and run it: by XLA, through JAX or a PJRT plug-in, or by IREE."""

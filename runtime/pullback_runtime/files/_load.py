@@ -158,7 +158,7 @@ class LoadedProgram:
 
     @functools.cached_property
     def pattern(self) -> _pattern.Pattern | None:
-        """Where the values of a sparse derivative are in its matrix; None for other programs."""
+        """Return where the values of a sparse derivative are in its matrix; None for others."""
         return _pattern.of_metadata(self.metadata)
 
     @functools.cached_property

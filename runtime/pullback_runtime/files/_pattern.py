@@ -1,4 +1,4 @@
-"""The pattern of a sparse derivative, which a file keeps beside the program of its values."""
+"""Keep the pattern of a sparse derivative in a file, beside the program of its values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from pullback_runtime.files._container import SAVE_AGAIN, ArtifactError
 
 METADATA = "pattern"
-"""Metadata key of an entry: the pattern of what its values are the non-zeros of."""
+"""Name the metadata of an entry that hold the pattern of its values."""
 
 COMPRESSED = "columns", "rows", "symmetric"
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Where the non-zeros of a sparse matrix are, in the order of the values; row by row.
+    """Say where the non-zeros of a sparse matrix are, in the order of the values; row by row.
 
     `scipy.sparse.coo_matrix((values, (pattern.rows, pattern.cols)), pattern.shape)` is the matrix.
 
@@ -27,10 +27,10 @@ class Pattern:
       rows: the row of each value, int32.
       cols: the column of each value, int32.
       shape: the shape of the matrix.
-      colors: the colour of each column, or of each row if `compressed` is "rows"; -1 where there
-        are no non-zeros. The values take one product with a vector for each colour.
-      compressed: what has colours: "columns" (the products are of forward mode), "rows" (of
-        reverse mode) or "symmetric" (a star colouring of a Hessian).
+      colors: the color of each column, or of each row if `compressed` is "rows"; -1 where there
+        are no non-zeros. The values take one product with a vector for each color.
+      compressed: what has colors: "columns" (the products are of forward mode), "rows" (of
+        reverse mode) or "symmetric" (a star coloring of a Hessian).
     """
 
     rows: np.ndarray
@@ -41,12 +41,12 @@ class Pattern:
 
     @property
     def nnz(self) -> int:
-        """The number of values."""
+        """Return the number of values."""
         return len(self.rows)
 
     @property
     def num_colors(self) -> int:
-        """The number of colours."""
+        """Return the number of colors."""
         return int(self.colors.max()) + 1 if len(self.colors) else 0
 
     def __str__(self) -> str:

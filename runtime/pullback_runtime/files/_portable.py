@@ -81,7 +81,7 @@ class PortableProgram:
 
     @functools.cached_property
     def pattern(self) -> _pattern.Pattern | None:
-        """Where the values of a sparse derivative are in its matrix; None for other programs."""
+        """Return where the values of a sparse derivative are in its matrix; None for others."""
         return _pattern.of_metadata(self.metadata)
 
     def describe(self) -> str:

@@ -1,1 +1,1 @@
-"""Modules of MLIR: parsed, prepared to be called, and edited."""
+"""Parse modules of MLIR, prepare them to be called, and edit them."""

@@ -1,4 +1,4 @@
-"""The dtypes of NumPy by name, and for element types of MLIR; ml_dtypes' small ones included."""
+"""Find dtypes of NumPy and ml_dtypes by name, and for element types of MLIR."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ MEMORY_KIND = "mhlo.memory_kind"
 """Attribute of a result of an entry: the memory that it is in, such as that of the host."""
 
 LARGE = 1 << 18
-"""A module of more bytes is prepared in a context of its own, and compiled by itself."""
+"""Bound the bytes of a module that shares a context; a larger one is compiled by itself."""
 
 Aval: TypeAlias = jax.ShapeDtypeStruct
 

@@ -1,4 +1,4 @@
-"""Closure conversion of rules: what they close over becomes operands of their calls.
+"""Convert closures of rules: what they close over becomes operands of their calls.
 
 JAX turns the values that a function with rules closes over into leading operands of its call, and
 takes the rules to close over nothing. But a rule that closes over a value reads it from the trace
@@ -53,7 +53,7 @@ def close_among(closed: Any, lifted: Sequence[Any]) -> tuple[Any, list[Any]]:
 
 
 class _Found(NamedTuple):
-    """What the rules of calls in a jaxpr close over.
+    """Hold what the rules of calls in a jaxpr close over.
 
     Attributes:
       calls: by position of each equation with such rules, and by parameter with its bodies, the
