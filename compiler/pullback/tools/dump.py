@@ -23,7 +23,7 @@ from pullback.ir.locations import UNKNOWN, describe, of_users
 from pullback.ir.modules import MOST_ELEMENTS, is_elided
 from pullback.ir.printed import Printed
 from pullback.ir.symbols import FUNC
-from pullback.tools.derive import MODES, derive_program
+from pullback.tools.derive import MODES, SPARSE, derive_program
 from pullback.tools.show import note, show_ir, working, write, writing
 from pullback.tools.sources import (
     SOURCE_OPTIONS,
@@ -43,7 +43,7 @@ STAGES = {
     "stablehlo": "stablehlo.mlir",
     "hlo": "hlo.txt",
 }
-DERIVATIVES = {mode: f"{mode}.mlir" for mode in MODES}
+DERIVATIVES = {mode: f"{mode}.mlir" for mode in MODES if mode not in SPARSE}
 FILES = STAGES | DERIVATIVES
 MODULES = ("program", *DERIVATIVES, "stablehlo")
 NEEDS_A_FUNCTION = ("jaxpr", "kept")
