@@ -145,12 +145,12 @@ def main(dist: str, *pythons: str) -> None:
     print("built", *sorted(path.name for path in out.iterdir()), sep="\n  ")
     (runtime,) = out.glob("pullback_runtime-*.whl")
     (whole,) = out.glob("pullback-*.whl")
-    for python in pythons:
+    by_version = {run(python, "--version", cwd=ROOT).strip(): python for python in pythons}
+    for version, python in by_version.items():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             try_whole(python, folder, [runtime, whole])
             try_runtime(python, folder, runtime)
-        version = run(python, "--version", cwd=ROOT).strip()
         print(f"{version}: example, commands, types, and a load without JAX")
 
 
