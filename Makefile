@@ -99,8 +99,8 @@ lit: setup
 # One or more of each area, where these take no time: a minute. That is no reason to skip the rest.
 QUICK := $(addprefix tests/,project/test_layering.py project/test_public_api.py ir frontend/test_link.py \
 	frontend/test_trace.py passes/test_pipelines.py passes/test_captured.py rules/test_rules.py \
-	files/test_golden.py files/test_blobs.py runtime/test_callable.py tools/test_opt.py \
-	api/test_grad.py api/test_maps.py)
+	files/test_golden.py files/test_bytecode_constants.py runtime/test_callable.py tools/test_opt.py \
+	api/test_transforms.py api/test_maps.py)
 quick: setup
 	$(RUN) $(BIN)/python -m pytest -n $(JOBS) --thin=1000 $(QUICK)
 
@@ -319,7 +319,7 @@ jax-tests: setup
 NEXT ?= .venv-next
 JAX ?=
 PARTS ?= tests/project/test_reads.py tests/project/test_signatures.py tests/frontend/test_native.py tests/rules \
-	tests/conformance tests/frontend tests/api tests
+	tests/conformance tests/_jax tests/frontend tests/api tests
 next-jax:
 	$(MAKE) setup VENV=$(NEXT)
 	$(NEXT)/bin/python -m pip install --quiet $(PIP_ARGS) --upgrade --upgrade-strategy=eager \
@@ -349,7 +349,7 @@ tpu:
 gpu: setup
 	$(RUN) JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=highest \
 	  XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -n $(JOBS) \
-	  tests/devices/test_gpu.py tests/files/test_linear_algebra.py::test_derivatives
+	  tests/devices/test_gpu.py tests/files/jax_export/test_match_library_calls.py::test_derivatives
 
 clean:
 	rm -rf .venv .venv-* build dist out

@@ -28,7 +28,7 @@ os.environ.setdefault("XLA_FLAGS", " ".join(FAST_COMPILATION))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 # Folders whose tests say how JAX traces, lowers and differentiates: `--thin` leaves them whole.
-ABOUT_JAX = [Path(__file__).parent / folder for folder in ("conformance", "frontend")]
+ABOUT_JAX = [Path(__file__).parent / folder for folder in ("conformance", "_jax", "frontend")]
 
 # With two threads, XLA's CPU client may wait for ever: JAX's QR of large complex matrices does.
 os.environ.setdefault("NPROC", "8")

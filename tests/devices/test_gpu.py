@@ -15,8 +15,8 @@ from jax import lax
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
+from tests.files.jax_export.test_match_library_calls import CASES, S, weighed
 from tests.files.models import of_export
-from tests.files.test_linear_algebra import CASES, S, weighed
 
 pytestmark = [
     pytest.mark.usefixtures("float64"),

@@ -8,7 +8,7 @@ from jaxlib.mlir.dialects import _chlo_ops_gen, _stablehlo_ops_gen
 import pullback as pb
 from pullback.autodiff.registry import RULES, load_all
 from pullback.ir import traits
-from tests.autodiff.test_choices import operands_of
+from tests.autodiff.test_pending import operands_of
 
 load_all()
 OF_RESULT_OR_OPERAND = sorted(

@@ -56,13 +56,13 @@ FORMULAS = (
         "rules.elementwise:_by_divisor",
         "not _has_room(op.result_type)",
         "False",
-        ("tests/autodiff/test_choices.py::test_a_small_divisor_of_zero_in_half_precision",),
+        ("tests/autodiff/test_pending.py::test_a_small_divisor_of_zero_in_half_precision",),
     ),
     Mutant(
         "rules.elementwise:_by_repeated_vjp",
         "return ct.through(_quotient_vjp(op, [ct.ct]))",
         "ct = ct.ct",
-        ("tests/autodiff/test_choices.py",),
+        ("tests/autodiff/test_pending.py",),
     ),
     Mutant(
         "rules.elementwise:_by_what_is_divided",
@@ -305,34 +305,36 @@ FORMULAS = (
         "frontend.rewrites.reduce_as_fold:as_fold.fold",
         "elementwise(*inits, *[x[0] for x in xs])",
         "[x[0] for x in xs]",
-        ("tests/frontend/test_reductions.py",),
+        ("tests/frontend/rewrites/test_reduce_as_fold.py",),
     ),
     Mutant(
         "frontend.rewrites.reduce_as_fold:_combined",
         "(0, 1)",
         "(1, 0)",
-        ("tests/frontend/test_reductions.py",),
+        ("tests/frontend/rewrites/test_reduce_as_fold.py",),
     ),
 )
+
+LIBRARY_CALLS = "tests/files/jax_export/test_match_library_calls.py"
 
 DRIVERS = (
     Mutant(
         "autodiff.pending:Masked.within",
         "reversed(self.masks[count:])",
         "self.masks[:0]",
-        ("tests/autodiff/test_choices.py",),
+        ("tests/autodiff/test_pending.py",),
     ),
     Mutant(
         "autodiff.pending:added",
         "len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))",
         "0 * len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))",
-        ("tests/autodiff/test_choices.py",),
+        ("tests/autodiff/test_pending.py",),
     ),
     Mutant(
         "autodiff.reverse:Reverse.run",
         "masked, ct = ct, ct.ct",
         "ct = ct.emit()",
-        ("tests/autodiff/test_choices.py",),
+        ("tests/autodiff/test_pending.py",),
     ),
     Mutant(
         "autodiff.reverse:Reverse._run_rule",
@@ -350,77 +352,73 @@ DRIVERS = (
         "files.jax_export.compare_ops:Reading.matches",
         "self.alike(v.owner) != step.alike",
         "v.owner.name != step.alike[0]",
-        ("tests/files/test_expansions.py",),
+        ("tests/files/jax_export/test_match_expansions.py",),
     ),
     Mutant(
         "files.jax_export.compare_ops:Reading.matches",
         "self._are_same(given.setdefault(key, v), v)",
         "given.setdefault(key, v) is not None",
-        ("tests/files/test_expansions.py",),
+        ("tests/files/jax_export/test_match_expansions.py",),
     ),
     Mutant(
         "files.jax_export.match_library_calls:_put_back_qr",
         "not _shows_r(reflectors, makes_q)",
         "_shows_r is None",
-        ("tests/files/test_linear_algebra.py",),
+        (LIBRARY_CALLS,),
     ),
     Mutant(
         "program.library_routines:_svd_with_v",
         "jnp.conj(jnp.swapaxes(vh, -1, -2))",
         "jnp.swapaxes(vh, -1, -2)",
-        (
-            "tests/files/test_linear_algebra.py::test_singular_vectors_as_routines_for_gpus_give_them",
-        ),
+        (f"{LIBRARY_CALLS}::test_singular_vectors_as_routines_for_gpus_give_them",),
     ),
     Mutant(
         "program.library_routines:_svd_on_gpu",
         '{1: s, 2: vh, 3: u} if options["transposed"] else {1: s, 2: u, 3: vh}',
         "{1: s, 2: u, 3: vh}",
-        (
-            "tests/files/test_linear_algebra.py::test_singular_vectors_as_routines_for_gpus_give_them",
-        ),
+        (f"{LIBRARY_CALLS}::test_singular_vectors_as_routines_for_gpus_give_them",),
     ),
     Mutant(
         "files.jax_export.match_library_calls:_shows_columns",
         "_is_leading_part(user) and _limit(user, dim) <= count",
         "_is_leading_part(user)",
-        ("tests/files/test_linear_algebra.py::test_what_has_no_derivative_on_gpus",),
+        (f"{LIBRARY_CALLS}::test_what_has_no_derivative_on_gpus",),
     ),
     Mutant(
         "files.jax_export.match_library_calls:_called",
         'home_of(target_of(call) or "")',
         '"cpu"',
-        ("tests/files/test_linear_algebra.py",),
+        (LIBRARY_CALLS,),
     ),
     Mutant(
         "frontend.rules.batched_rules:axes_of_results",
         "len(each) > 1",
         "False",
-        ("tests/frontend/test_rules_along_axes.py",),
+        ("tests/frontend/rules/test_batched_rules.py",),
     ),
     Mutant(
         "_jax.batch_axes:_Batch._reshaped",
         "order.index(place)",
         "place",
-        ("tests/frontend/test_batch_axes.py",),
+        ("tests/_jax/test_batch_axes.py",),
     ),
     Mutant(
         "_jax.batch_axes:_common",
         "frozenset.intersection(*known)",
         "known[0]",
-        ("tests/frontend/test_rules_along_axes.py",),
+        ("tests/frontend/rules/test_batched_rules.py",),
     ),
     Mutant(
         "frontend.rules.batched_rules:_distinct",
         "all(known is None or place in known for place, known in pairs)",
         "True",
-        ("tests/frontend/test_rules_along_axes.py",),
+        ("tests/frontend/rules/test_batched_rules.py",),
     ),
     Mutant(
         "frontend.rules.trace_rule:vjp_rule.backward",
         "cts = {i: axes[i].to_rule(ct) for i, ct in cts.items()}",
         "pass",
-        ("tests/frontend/test_rules_along_axes.py",),
+        ("tests/frontend/rules/test_batched_rules.py",),
     ),
     Mutant(
         "frontend.rules.batched_rules:check_shared_arguments",
@@ -438,37 +436,37 @@ DRIVERS = (
         "frontend.rules.result_layouts:_Numbers._results_of",
         "equation.primitive, tuple(operands), shapes, params",
         "tuple(operands), shapes",
-        ("tests/frontend/test_rules_along_axes.py",),
+        ("tests/frontend/rules/test_batched_rules.py",),
     ),
     Mutant(
         "program.derivation:_dependence",
         "(block.arguments[i] for i in unknown)",
         "(block.arguments[i] for i in list(unknown)[1:])",
-        ("tests/api/test_compose.py",),
+        ("tests/api/test_program_in_jax.py",),
     ),
     Mutant(
         "program.library_routines:",
         're.compile(r"([01]),1,\\d+,[\\d.e-]+")',
         're.compile(r"([01]),[01],\\d+,[\\d.e-]+")',
-        ("tests/files/test_linear_algebra.py",),
+        (LIBRARY_CALLS,),
     ),
     Mutant(
         "program.provenance:make",
         "lowered and lowered.after(stages)",
         "lowered",
-        ("tests/program/test_retarget.py",),
+        ("tests/program/test_platform_variants.py",),
     ),
     Mutant(
         "program.provenance:Fits.check",
         "_called(lowered.after(self.second).module) != _called(self.linear.module)",
         "lowered is None",
-        ("tests/program/test_retarget.py",),
+        ("tests/program/test_platform_variants.py",),
     ),
     Mutant(
         "frontend.rules.rule_table:RuleTable.for_platform",
         "table._checked_axes, table.settings = self._checked_axes, self.settings",
         "table._checked_axes = self._checked_axes",
-        ("tests/program/test_retarget.py",),
+        ("tests/program/test_platform_variants.py",),
     ),
     Mutant(
         "rules.calls.derivative_ops:_batch",
@@ -480,19 +478,19 @@ DRIVERS = (
         "program.library_routines:is_laid_out",
         "len(expected) == rank and by_columns",
         "len(expected) == rank and by_columns is None",
-        ("tests/files/test_linear_algebra.py",),
+        (LIBRARY_CALLS,),
     ),
     Mutant(
         "files.jax_export.match_library_calls:_put_back",
         "given and len(results) > 1 and all(map(asks_for_success, status.uses))",
         "given and len(results) > 1",
-        ("tests/files/test_linear_algebra.py",),
+        (LIBRARY_CALLS,),
     ),
     Mutant(
         "autodiff.checks:_reads_steps",
         "not n and each.name in _SHIFTS and (build.one_number(each.operands[1]) or 0) >= digits",
         "not n and each.name in _SHIFTS",
-        ("tests/files/test_exported.py",),
+        ("tests/files/jax_export/test_exchange.py",),
     ),
     Mutant(
         "autodiff.reachable_calls:Meetings.now",
@@ -522,19 +520,19 @@ DRIVERS = (
         "files.jax_export.compare_ops:Reading._read",
         "self.alike(view), tuple(numbers[v] for v in view.operands)",
         "self.alike(view)",
-        ("tests/files/test_steps.py",),
+        ("tests/files/jax_export/test_compare_ops.py",),
     ),
     Mutant(
         "files.jax_export.match_expansions:",
         "(1, -1)",
         "(1, 1)",
-        ("tests/files/test_expansions.py",),
+        ("tests/files/jax_export/test_match_expansions.py",),
     ),
     Mutant(
         "files.jax_export.match_expansions:_decay.slope",
         "scaled(build.sub(beside, half))",
         "build.sub(beside, half)",
-        ("tests/files/test_expansions.py",),
+        ("tests/files/jax_export/test_match_expansions.py",),
     ),
     Mutant(
         "autodiff.pending:added",
@@ -552,25 +550,25 @@ DRIVERS = (
         "autodiff.reachable_calls:_is_entered",
         "isinstance(view, ops.LinearCall) or view.closed_over > 0",
         "isinstance(view, ops.LinearCall)",
-        ("tests/passes/test_meetings.py",),
+        ("tests/autodiff/test_reachable_calls.py",),
     ),
     Mutant(
         "autodiff.reachable_calls:Meetings._perturbed",
         "i >= own and v in moving",
         "v in moving",
-        ("tests/passes/test_meetings.py",),
+        ("tests/autodiff/test_reachable_calls.py",),
     ),
     Mutant(
         "frontend.rules.stage_all:_Module._transpose",
         "len(self.rules.linked.functions) > linked",
         "False",
-        ("tests/passes/test_meetings.py",),
+        ("tests/autodiff/test_reachable_calls.py",),
     ),
     Mutant(
         "frontend.rules.stage_all:_Module._transpose",
         "call.update(**self.rules.transposes(self.table[call.rule_key]))",
         "pass",
-        ("tests/passes/test_meetings.py",),
+        ("tests/autodiff/test_reachable_calls.py",),
     ),
     Mutant(
         "frontend.rules.stage_all:_Module._want",
@@ -582,7 +580,7 @@ DRIVERS = (
         "autodiff.reachable_calls:_next",
         'rule.startswith("transpose") == is_odd',
         "not is_odd",
-        ("tests/passes/test_meetings.py", "tests/files/test_derivatives.py"),
+        ("tests/autodiff/test_reachable_calls.py", "tests/files/test_derivatives.py"),
     ),
     Mutant(
         "autodiff.reachable_calls:Meetings.__init__",
@@ -618,19 +616,19 @@ DRIVERS = (
         "rules.shape:dynamic_slice.update",
         "_is_slice(ct, before, starts)",
         "True",
-        ("tests/rules/test_parts.py",),
+        ("tests/autodiff/test_slices.py",),
     ),
     Mutant(
         "rules.shape:_without_zeros",
         "places == starts and build.shape(update) == tuple(sizes)",
         "build.shape(update) == tuple(sizes)",
-        ("tests/rules/test_parts.py",),
+        ("tests/autodiff/test_slices.py",),
     ),
     Mutant(
         "rules.shape:_is_slice",
         "list(part.owner.operands) == [whole, *starts]",
         "v.owner.operands[0] == whole",
-        ("tests/rules/test_parts.py",),
+        ("tests/autodiff/test_slices.py",),
     ),
     Mutant(
         "rules.loops.invariants:Invariants._sources",
@@ -642,13 +640,13 @@ DRIVERS = (
         "autodiff.residuals:_FlowGraph._fill",
         "self.capacity[b][a] += flow",
         "pass",
-        ("tests/passes/test_minimum_cut.py",),
+        ("tests/autodiff/test_residuals.py",),
     ),
     Mutant(
         "autodiff.residuals:minimum_cut",
         "2 * i + 1 in reaches and 2 * i not in reaches",
         "2 * i + 1 in reaches",
-        ("tests/passes/test_minimum_cut.py",),
+        ("tests/autodiff/test_residuals.py",),
     ),
     Mutant(
         "passes.rewrites.softplus:_emit",
@@ -720,25 +718,25 @@ DRIVERS = (
         "files.embedded_constants:Held._resource",
         "_equal(array, other)",
         "array is other",
-        ("tests/files/test_entries.py",),
+        ("tests/files/test_merge_entries.py",),
     ),
     Mutant(
         "files.merge_entries:_prepare_as_derivatives",
         "run_stages(module, PREPARE)",
         "pass",
-        ("tests/files/test_entries.py",),
+        ("tests/files/test_merge_entries.py",),
     ),
     Mutant(
         "files.loaded_program:_of_entry",
         "len(entries) > 1",
         "False",
-        ("tests/files/test_entries.py",),
+        ("tests/files/test_merge_entries.py",),
     ),
     Mutant(
         "program.record:Record._remade",
         '{"_further": tuple(further), "_stages": stages, "entries": {}}',
         '{"_further": tuple(further), "_stages": stages}',
-        ("tests/files/test_entries.py",),
+        ("tests/files/test_merge_entries.py",),
     ),
     Mutant(
         "rules.calls.find_rule:_find_jvp_rules",
@@ -750,37 +748,37 @@ DRIVERS = (
         "autodiff.specialized:reader.read",
         "(*signature, *map(attributes.get, rule.reads or ()), count)",
         "(*signature, count)",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:reader.read",
         '"y" if i is None else "x" if j is None else "xx" if i == j else "xy"',
         '"xx" if i == j else "xy"',
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:reader.read",
         '"xx" if i == j else "xy"',
         '"xy"',
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:reader.read",
         "signature = rule, kind, *known, *(i is None for i in places), *map(given.index, given)",
         "signature = rule, kind, *known, *map(given.index, given)",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:reader.read",
         "signature = rule, kind, *known, *(i is None for i in places), *map(given.index, given)",
         "signature = rule, kind, *known, *(i is None for i in places)",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:reader.read",
         "first if rule.alike else kind_of[result.type]",
         "first",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.residuals:Residuals._producers",
@@ -816,49 +814,49 @@ DRIVERS = (
         "_jax.scans:_lower",
         "_hlo.subtract(_integer(length), counter)",
         "counter",
-        ("tests/frontend/test_lowering.py",),
+        ("tests/_jax/test_lowering.py",),
     ),
     Mutant(
         "autodiff.specialized:_function",
         "[values[operands.index(v)] for v in operands]",
         "values",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:_taken_out",
         "[Constant(*constants[v]) for v in used]",
         "[Constant(*constants[v]) for v in reversed(used)]",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:_pulled_back",
         "any(found[i] != cts[0] for i in gives)",
         "all(found[i] != cts[0] for i in gives)",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:specialize_forward",
         "rule.copies and any(name not in rule.reads for name in attributes)",
         "False",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:_Looks.clone",
         "copy.location = build.here.loc",
         "pass",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:_pushed_forward",
         "list(given).index(found)",
         "0",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.forward:Forward._forget",
         "del self.active[result], self.kinds[place]",
         "self._tangents.append(self._tangents[0])",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.forward:Forward._emit",
@@ -873,25 +871,25 @@ DRIVERS = (
         "rules.reduction:variant",
         "return CONSTRAINED_SUM",
         "return SUM",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.specialized:_Attributes._of",
         "name not in (rule.reads or ())",
         "False",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.reverse:Reverse.run",
         "cts[place] = new if before is None else added(before, values[i + 1], new)",
         "cts[places[0]] = new if before is None else added(before, values[i + 1], new)",
-        ("tests/passes/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py",),
     ),
     Mutant(
         "autodiff.zeros:_of_linear",
         "not is_sum",
         "False",
-        ("tests/passes/test_zeros.py",),
+        ("tests/autodiff/test_zeros.py",),
     ),
     Mutant(
         "autodiff.reverse:check_no_term",
@@ -1056,7 +1054,7 @@ DRIVERS = (
         "rules.manual_computation:_ReversedBody._seed",
         "mine if copies == 1 else build.mul(mine, 1.0 / copies)",
         "mine",
-        ("tests/rules/test_shard_maps.py",),
+        ("tests/rules/test_manual_computation.py",),
     ),
     Mutant(
         "autodiff.pending:added",
@@ -1113,7 +1111,7 @@ DRIVERS = (
         "as_jax.evaluate:Evaluation._op",
         "is_foreign(operation) or lacks_rule(operation)",
         "is_foreign(operation)",
-        ("tests/rules/test_as_jax.py",),
+        ("tests/as_jax/test_table.py",),
     ),
 )
 
@@ -1213,19 +1211,19 @@ AROUND = (
         "_jax.tracing:Settings.__call__",
         "setting.value != value",
         "False",
-        ("tests/frontend/test_rules.py",),
+        ("tests/frontend/rules/test_rule_table.py",),
     ),
     Mutant(
         "_jax.references:_held",
         "jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])",
         "jaxpr",
-        ("tests/frontend/test_mutable_arrays.py::test_rules_stay_and_answer",),
+        ("tests/_jax/test_references.py::test_rules_stay_and_answer",),
     ),
     Mutant(
         "api.linear_maps:_put.put",
         "place.addupdate(converted(ct, place.dtype))",
         "place[...] = ct",
-        ("tests/frontend/test_mutable_arrays.py",),
+        ("tests/_jax/test_references.py",),
     ),
     Mutant(
         "_jax.holders:_with_forwarded",
@@ -1327,7 +1325,7 @@ AROUND = (
     ),
 )
 
-SUMS = "tests/rules/test_sums.py"
+SUMS = "tests/rules/loops/test_sums.py"
 
 LOOPS = (
     Mutant(
@@ -1352,13 +1350,13 @@ LOOPS = (
         "autodiff.slices:_in_a_row",
         "first < end",
         "False",
-        ("tests/rules/test_parts.py",),
+        ("tests/autodiff/test_slices.py",),
     ),
     Mutant(
         "autodiff.slices:summed",
         "total is None and not others and len(parts) > 1",
         "not others and len(parts) > 1",
-        ("tests/rules/test_parts.py",),
+        ("tests/autodiff/test_slices.py",),
     ),
     Mutant(
         "rules.calls.checkpoint_policy:_replace_in_body",
@@ -1403,25 +1401,25 @@ KERNELS = (
         "_jax.kernels:_hold",
         "references.passing(equation)",
         "equation",
-        ("tests/frontend/test_kernels.py",),
+        ("tests/_jax/test_kernels.py",),
     ),
     Mutant(
         "_jax.kernels:as_loops",
         "near is held",
         "True",
-        ("tests/frontend/test_kernels.py",),
+        ("tests/_jax/test_kernels.py",),
     ),
     Mutant(
         "_jax.kernels:_tangent_of_the_other",
         "tangents[1] * jnp.where(jnp.isnan(value), value, jnp.ones_like(value))",
         "tangents[1]",
-        ("tests/frontend/test_kernels.py",),
+        ("tests/_jax/test_kernels.py",),
     ),
     Mutant(
         "_jax.kernels:_without_scope",
         'equation.primitive.name != "run_scoped" or equation.params["collective_axes"]',
         "True",
-        ("tests/frontend/test_kernels.py",),
+        ("tests/_jax/test_kernels.py",),
     ),
 )
 
@@ -1560,7 +1558,7 @@ VIEWS = (
     ),
 )
 
-PLUGINS = "tests/tools/test_plugins.py::test_"
+PLUGINS = "tests/passes/test_plugins.py::test_"
 REDUCE = "tests/tools/test_reduce.py::test_"
 TOOLS = (
     Mutant(
@@ -1599,25 +1597,29 @@ AS_JAX = (
         "as_jax.collectives:_along",
         "sorted(groups) == sorted(given)",
         "len(groups) == len(given)",
-        ("tests/rules/test_shard_maps.py::test_every_derivative_of_shard_map_is_that_of_jax",),
+        (
+            "tests/rules/test_manual_computation.py::test_every_derivative_of_shard_map_is_that_of_jax",
+        ),
     ),
     Mutant(
         "as_jax.derivative_ops:_tangent",
         "SymbolicZero(jax.typeof(tangent)) if is_zero else tangent",
         "tangent",
-        ("tests/as_jax/test_as_jax.py::test_a_rule_that_gives_zero_ends_the_flow_of_derivatives",),
+        (
+            "tests/as_jax/test_function.py::test_a_rule_that_gives_zero_ends_the_flow_of_derivatives",
+        ),
     ),
     Mutant(
         "as_jax.source_lines:at",
         "frames_of(location)",
         "()",
-        ("tests/as_jax/test_as_jax.py::test_equations_have_the_lines_of_the_program",),
+        ("tests/as_jax/test_function.py::test_equations_have_the_lines_of_the_program",),
     ),
     Mutant(
         "as_jax.custom_calls:_lapack",
         "routine in QR or routine not in ROUTINES or not is_laid_out(op.operation, True)",
         "True",
-        ("tests/as_jax/test_as_jax.py::test_a_routine_of_lapack_is_the_primitive_of_jax",),
+        ("tests/as_jax/test_function.py::test_a_routine_of_lapack_is_the_primitive_of_jax",),
     ),
 )
 

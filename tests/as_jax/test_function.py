@@ -279,7 +279,7 @@ def test_an_op_without_counterpart_is_refused_with_its_line():
         NoJaxCounterpartError, match=r"JAX has no primitive for .*callback"
     ) as caught:
         pb.trace(function)(X).as_jax()
-    assert "test_as_jax.py" in str(caught.value)
+    assert "test_function.py" in str(caught.value)
     assert "call the program itself" in caught.value.do
 
 

@@ -14,7 +14,7 @@ from jax.interpreters import ad, batching, mlir
 import pullback as pb
 from pullback import artifact
 from pullback.errors import MissingRuleError, NotLinearError
-from tests.autodiff.test_rules_for_both_modes import both, thrice
+from tests._jax.test_both_rules import both, thrice
 
 pytestmark = pytest.mark.whole
 

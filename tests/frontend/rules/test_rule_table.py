@@ -97,12 +97,12 @@ def test_what_jax_cannot_do_in_a_users_rule_is_said(function) -> None:
     program = pb.trace(lambda x: jnp.sum(function(x)))(jnp.ones(3))
     with pytest.raises(NotImplementedError, match="Batching rule for 'linear_call'") as caught:
         program.grad()
-    note = "called at tests/frontend/test_rules.py:"
+    note = "called at tests/frontend/rules/test_rule_table.py:"
     assert any(note in each for each in caught.value.__notes__)
     words = "raises: NotImplementedError: Batching rule for(.*\n)*.*, in batched_linear_call"
     with pytest.raises(pb.MissingRuleError, match=words) as caught:
         artifact.serialize(program)
-    assert "tests/frontend/test_rules.py:" in caught.value.where
+    assert "tests/frontend/rules/test_rule_table.py:" in caught.value.where
 
 
 class TwoCotangents:
@@ -124,7 +124,8 @@ def jvp_without_tangent(factor, primals, tangents):
 
 
 def first_line(function) -> str:
-    return f"tests/frontend/test_rules.py:{inspect.unwrap(function).__code__.co_firstlineno}"
+    line = inspect.unwrap(function).__code__.co_firstlineno
+    return f"tests/frontend/rules/test_rule_table.py:{line}"
 
 
 @pytest.mark.parametrize("inside", [lambda f: f, jax.jit, jax.checkpoint])
@@ -163,7 +164,7 @@ def test_a_rule_that_jax_lacks_names_the_users_line() -> None:
         program.rules.stage(
             Symbols(program.module), "regularized_incomplete_beta", "transpose", Asked("111")
         )
-    assert "test_rules.py:" in caught.value.where
+    assert "test_rule_table.py:" in caught.value.where
 
 
 def test_a_wrong_mask_is_a_mistake_of_the_caller() -> None:

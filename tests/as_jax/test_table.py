@@ -15,7 +15,7 @@ from pullback.autodiff import registry
 from pullback.errors import MissingRuleError, NoJaxCounterpartError
 from tests.rules import harness
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("float64")]
 
 CASES = [c for c in harness.all_cases() if isinstance(c.function, str) and c.reference is not None]
 FROM_JAX = list(

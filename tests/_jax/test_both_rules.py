@@ -331,7 +331,7 @@ def test_a_value_of_the_function_around_it_is_to_be_an_argument() -> None:
     assert pb.grad(lambda x: outer(x, 4.0))(X) == 3
     with pytest.raises(pb.LeakedValueError, match="closes over a value of the function") as e:
         pb.grad(outer)(X, 4.0)
-    assert "test_rules_for_both_modes.py" in e.value.where
+    assert "test_both_rules.py" in e.value.where
     assert "pass the value as an argument" in e.value.do
 
 
@@ -454,7 +454,7 @@ def test_a_linear_rule_is_not_dropped_unless_it_is_named(derive: Any) -> None:
     with pytest.raises(pb.ArgumentMismatchError, match="drops the rule of `safe_norm`") as error:
         derive(lambda x: safe_norm(x) + summed(x), (x,), (x,), through="function")
     assert 'through={f: "function"}' in error.value.do
-    assert "test_rules_for_both_modes.py" in error.value.where
+    assert "test_both_rules.py" in error.value.where
     named = {"safe_norm": "function", summed: "function"}
     assert derive(lambda x: safe_norm(x + 1) + summed(x), (x,), (x,), through=named)
 
@@ -544,7 +544,7 @@ REVERSE: dict[str, Callable[..., Any]] = {
 def test_a_callback_on_a_tangent_has_no_reverse_mode_and_the_error_says_what_has(how: str) -> None:
     with pytest.raises(pb.MissingRuleError, match="that is to be transposed") as error:
         REVERSE[how](on_tangents)
-    assert "test_rules_for_both_modes.py" in error.value.where
+    assert "test_both_rules.py" in error.value.where
     assert "pb.linear_call" in error.value.do
     assert "jax.custom_vjp" in error.value.do
     assert np.isfinite(REVERSE[how](remedied))

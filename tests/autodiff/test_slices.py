@@ -8,6 +8,8 @@ from jax import lax
 
 import pullback as pb
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 X = np.random.default_rng(0).standard_normal((6, 8))
 
 

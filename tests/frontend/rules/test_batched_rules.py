@@ -119,7 +119,7 @@ def test_an_axis_of_the_batch_that_has_a_name(with_rule: Any) -> None:
         words = str(raised.value)
         assert "jax.vmap has batched `function` and its rule apart" in words
         assert "axis of the result float64[3,3] is the batch cannot be told" in words
-        assert "where: tests/frontend/test_rules_along_axes.py:" in words
+        assert "where: tests/frontend/rules/test_batched_rules.py:" in words
         assert "leave out `axis_name`" in words
 
 
@@ -324,7 +324,7 @@ def test_a_numpy_array_that_is_mapped_in_the_function(with_rule: Any) -> None:
         pb.grad(lambda w: function(w, xs))(2.0)
     words = str(raised.value)
     assert "JAX cannot trace a call" in words
-    assert "where: tests/frontend/test_rules_along_axes.py:" in words
+    assert "where: tests/frontend/rules/test_batched_rules.py:" in words
     assert "jnp.asarray" in words
     expected = jax.grad(function)(2.0, xs)
     found = pb.grad(lambda w: function(w, jnp.asarray(xs)))(2.0)

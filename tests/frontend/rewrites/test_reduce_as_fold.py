@@ -142,7 +142,7 @@ def test_a_body_that_is_not_associative_is_refused(name, around):
         assert "jax.lax.scan" in error.value.do
     with pytest.raises(pb.MissingRuleError, match="not associative") as error:
         pb.value_and_grad(f)(x)
-    assert "test_reductions.py" in error.value.where
+    assert "test_reduce_as_fold.py" in error.value.where
 
 
 @pytest.mark.parametrize("around", [jax.jit, lambda f: f])

@@ -101,7 +101,7 @@ def test_a_value_of_a_type_of_its_own_is_refused(use: str) -> None:
     words = r"cannot trace a value of type QuantizedType: it is no array.*hijax\)"
     with pytest.raises(pb.PullbackError, match=words) as caught:
         (USES | AT_THE_BORDER)[use]()
-    place = "test_high_types.py:" if use in USES else "among |^x$"
+    place = "test_hijax.py:" if use in USES else "among |^x$"
     assert re.search(place, caught.value.where or "")
     assert "hand on the arrays that it is made of" in (caught.value.do or "")
 
