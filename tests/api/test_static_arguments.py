@@ -127,6 +127,38 @@ def test_a_number_that_steers_is_traced_once_for_each_value():
     assert [type(n) for n in traced].count(int) == 4
 
 
+@pytest.mark.parametrize("static", ["sin", jnp.sin, np.dtype("float32")], ids=str)
+def test_a_number_beside_what_cannot_be_traced_is_traced_once(static):
+    traced = []
+
+    def counted(x, static, step):
+        traced.append((static, step))
+        return x**2 * step
+
+    slope = pb.grad(counted)
+    for step in range(3):
+        assert slope(3.0, static, step) == 6.0 * step
+    ((found, step),) = (each for each in traced if isinstance(each[1], jax.core.Tracer))
+    assert found is static
+    assert jnp.shape(step) == ()
+
+
+def test_a_number_that_steers_beside_a_string():
+    def function(x, kind, n, rate):
+        return power(x, n) if kind == "power" else x * rate if rate > 0.5 else x
+
+    for _ in range(2):
+        for arguments in (("power", 2, 0.0), ("power", 3, 0.0), ("rate", 2, 0.4), ("rate", 2, 0.6)):
+            found, expected = (lib.grad(function)(1.5, *arguments) for lib in (pb, jax))
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_string_in_what_is_differentiated_is_an_error_of_jax():
+    for call in (lambda: pb.grad(lambda x: x["x"])({"x": 1.0, "kind": "a"}),) * 2:
+        with pytest.raises(TypeError, match="str"):
+            call()
+
+
 def test_a_function_with_a_fixed_argument_is_forgotten():
     def function(x, n):
         return power(x, n)

@@ -1,9 +1,10 @@
 """Arguments that are not arrays: strings, functions, and numbers that Python code branches on.
 
-JAX's transformations pass such arguments on as they are. Ours trace, so every number becomes an
-abstract value at first; only where that fails, the plain Python values among the arguments become
-part of the function, and each set of values is traced for itself. Of what is differentiated, these
-are integers and bools only. Floats, which may be others in every call, are the last to do so.
+JAX's transformations pass such arguments on as they are. Ours trace: leaves that JAX cannot trace
+become part of the function, and each set of their values is traced for itself. Numbers become
+abstract values at first, for they may be others in every call, as a counter of steps is. Only where
+tracing fails with these, integers and bools become part of the function as well, and in the end
+floats; of what is differentiated, these stay abstract.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ import numpy as np
 
 from pullback.errors import ArgumentMismatchError, PullbackError
 from pullback.frontend.closures.same_rule import Identities
-from pullback.frontend.exact_tree import ExactTree
+from pullback.frontend.exact_tree import ExactTree, may_equal_others
 from pullback.program import memo, static_parts
 from pullback.program.memo import has_hash
 from pullback_runtime._lazy_values import Recent
@@ -65,35 +66,12 @@ class _Call(NamedTuple):
     tree: ExactTree
 
 
-@dataclass(frozen=True)
-class _Special:
-    """A jitted function of the leaves that are not fixed; keeps the fixed ones alive."""
-
-    jitted: Callable[..., Any]
-    fixed: frozenset[int]
-    alive: Identities | None
-
-    def __call__(self, call: _Call) -> Any:
-        left = [leaf for i, leaf in enumerate(call.leaves) if i not in self.fixed]
-        return self.jitted(left, call.more)
-
-
-def _attempt(function: Callable[[_Call], Any], call: _Call) -> tuple[Any, Exception | None]:
-    """Return the result, or an error that may come from an abstract value in a number's place."""
-    try:
-        return function(call), None
-    except PullbackError:
-        raise
-    except STEERED as error:
-        return None, error
-
-
 class Specializing:
-    """A function that is specialized to Python values where a call needs it.
+    """A function that is specialized to the Python values among its arguments where it has to be.
 
-    A call needs it where tracing fails with abstract values, as Python code does that branches on a
-    number: then plain Python values among the arguments are fixed. And it needs it where the static
-    parts of its trees may equal others that are not the same, for JAX does not tell these apart.
+    It is specialized to what JAX cannot trace. It is specialized to numbers where tracing fails
+    with abstract values, as Python code does that branches on a number. And to the static parts of
+    trees, where they may equal others that are not the same, for JAX does not tell these apart.
 
     Args:
       make: takes a getter of the user's function, and returns a function of
@@ -115,14 +93,15 @@ class Specializing:
         self._make, self._name, self._get = make, name, get
         self._jitted = memo.jitted if jit else lambda function, *_: function
         self._differentiated = differentiated
-        # By key, a specialized function; or, where it fails, the leaves that have to be fixed.
-        self._known = Recent(MOST)
+        self._known = Recent(MOST)  # specialized functions, by what is fixed
         self._has_special = False
         self._trees: dict[ExactTree, ExactTree] = {}
+        # By tree and types of leaves, what to fix, the least first; without what has failed.
+        self._choices: dict[Hashable, list[Fixed]] = {}
         function = make(get)
 
         def general(args: tuple[Any, ...], kwargs: dict[str, Any], more: tuple[Any, ...]) -> Any:
-            if ExactTree(jax.tree.structure((args, kwargs))).may_equal_others():
+            if may_equal_others(jax.tree.structure((args, kwargs))):
                 raise _EqualParts
             return function(args, kwargs, *more)
 
@@ -157,54 +136,74 @@ class Specializing:
         return self._trees.setdefault(found, found)
 
     def _result(self, call: _Call, error: Exception | None) -> Any:
-        """Return the result of the general function, or of the one with the fewest fixed leaves.
+        """Return the result of the function with the fewest fixed leaves that does not fail.
 
         Args:
           error: how the general function has failed, if it has been called.
         """
-        fixed: Fixed | None = None
-        learnt: list[tuple[Hashable, Identities | None, Any]] = []
-        while True:
-            key, alive = self._key(call, fixed)
-            known = self._known.get(key)
-            if isinstance(known, tuple):
-                fixed = known
+        types = call.tree, tuple(map(type, call.leaves))
+        choices = self._choices.get(types) or self._choices_of(call)
+        for number, fixed in enumerate(choices):
+            if not fixed and error is not None and not isinstance(error, _EqualParts):
+                continue  # the general function has failed
+            try:
+                result = self._special(call, fixed)
+            except PullbackError:
+                raise
+            except STEERED as failure:
+                error = failure
                 continue
-            if error is None:
-                function = known or self._function(call, fixed, alive)
-                result, error = _attempt(function, call)
-                if error is None:
-                    break
-            fixed, error = self._more(call, fixed, error), None
-            learnt.append((key, alive, fixed))
-        if known is None and fixed is not None:
-            learnt.append((key, alive, function))
-        for each, keeper, what in learnt:
-            if keeper is None or not keeper.may_change:
-                self._known.keep(each, what)
-                self._has_special = True
-        return result
+            if len(self._choices) > MOST:
+                self._choices.clear()
+            self._choices[types] = choices[number:]
+            self._has_special = True
+            return result
+        assert error is not None
+        raise error
 
-    def _key(self, call: _Call, fixed: Fixed | None) -> tuple[Hashable, Identities | None]:
-        """Return the key of a function, and what keeps objects alive that are told by address."""
-        if fixed is None:
-            return (call.tree, tuple(map(type, call.leaves))), None
-        if not fixed:
-            return (call.tree, fixed), None
-        values = tuple(call.leaves[i] for i in fixed)
+    def _choices_of(self, call: _Call) -> list[Fixed]:
+        """Return sets of leaves to fix, the smallest first: at least what JAX cannot trace.
+
+        Then come integers and bools, then floats. Of what is differentiated, there are no others
+        than integers and bools.
+        """
+        wrt, count = self._differentiated, len(call.args)
+        numbers = range(count) if wrt is None else {number % count for number in wrt if count}
+        sizes = [jax.tree.structure(arg).num_leaves for arg in call.args]
+        inside = [i in numbers for i, size in enumerate(sizes) for _ in range(size)]
+        inside += [False] * (len(call.leaves) - len(inside))
+        of_kind: tuple[list[int], ...] = [], [], []
+        for i, (leaf, is_differentiated) in enumerate(zip(call.leaves, inside, strict=True)):
+            if isinstance(leaf, INTEGERS):
+                of_kind[1].append(i)
+            elif not is_differentiated and not isinstance(leaf, ARRAYS):
+                is_float = isinstance(leaf, FLOATS)
+                of_kind[2 if is_float else 1 if _is_traceable(leaf) else 0].append(i)
+        growing = itertools.accumulate(of_kind)
+        choices = dict.fromkeys(tuple(sorted(each)) for each in growing)
+        return [f for f in choices if has_hash(tuple(call.leaves[i] for i in f))] or [()]
+
+    def _special(self, call: _Call, fixed: Fixed) -> Any:
+        """Return the result of the function with these leaves fixed."""
+        if not fixed and not may_equal_others(call.tree.tree):
+            return self._general(call.args, call.kwargs, call.more)
+        values = {i: call.leaves[i] for i in fixed}
         identities = Identities(of_arguments=True)
         identities.begin(by_contents=False)
-        signature = identities.rules(None, values)
+        signature = identities.rules(None, tuple(values.values()))
         # Functions made anew that look alike may have found other global variables.
-        others = values if identities.reads_globals else ()
-        return (call.tree, fixed, signature, others), identities
+        others = tuple(values.values()) if identities.reads_globals else ()
+        key = call.tree, fixed, signature, others
+        # Objects that are told by address stay alive with the function.
+        found = self._known.get(key) or (self._fixing(call.tree.tree, values), identities)
+        left = [leaf for i, leaf in enumerate(call.leaves) if i not in values]
+        result = found[0](left, call.more)
+        if not identities.may_change:
+            self._known.keep(key, found)
+        return result
 
-    def _function(
-        self, call: _Call, fixed: Fixed | None, alive: Identities | None
-    ) -> Callable[[_Call], Any]:
-        if fixed is None:
-            return lambda call: self._general(call.args, call.kwargs, call.more)
-        tree, values = call.tree.tree, {i: call.leaves[i] for i in fixed}
+    def _fixing(self, tree: Any, values: Mapping[int, Any]) -> Callable[..., Any]:
+        """Return a jitted function of the leaves that are not fixed."""
         user_function = fix(self._get, tree, values)
         function = self._make(lambda: user_function)
 
@@ -215,31 +214,16 @@ class Specializing:
             args, kwargs = jax.tree.unflatten(tree, leaves)
             return function(args, kwargs, *more)
 
-        jitted = self._jitted(special, self._name, self._get)
-        return _Special(jitted, frozenset(fixed), alive)
+        return self._jitted(special, self._name, self._get)
 
-    def _more(self, call: _Call, fixed: Fixed | None, error: Exception) -> Fixed:
-        """Return leaves to fix where these do not suffice; raise the error if there are no more."""
-        if fixed is None and isinstance(error, _EqualParts):
-            return ()
-        every = tuple(self._fixable(call))
-        first = tuple(i for i in every if not isinstance(call.leaves[i], FLOATS))
-        for choice in (first, every):
-            has_more = len(choice) > len(fixed or ())
-            if has_more and has_hash(tuple(call.leaves[i] for i in choice)):
-                return choice
-        raise error
 
-    def _fixable(self, call: _Call) -> Iterator[int]:
-        """Yield the leaves that are not arrays; of what is differentiated, the integers only."""
-        wrt, count = self._differentiated, len(call.args)
-        numbers = range(count) if wrt is None else {number % count for number in wrt if count}
-        sizes = [jax.tree.structure(arg).num_leaves for arg in call.args]
-        inside = [i in numbers for i, size in enumerate(sizes) for _ in range(size)]
-        inside += [False] * (len(call.leaves) - len(inside))
-        for i, (leaf, is_differentiated) in enumerate(zip(call.leaves, inside, strict=True)):
-            if isinstance(leaf, INTEGERS) or not (is_differentiated or isinstance(leaf, ARRAYS)):
-                yield i
+def _is_traceable(leaf: Any) -> bool:
+    """Return True if JAX may take a leaf for an array."""
+    try:
+        jax.typeof(leaf)
+    except TypeError:
+        return hasattr(leaf, "__jax_array__")
+    return True
 
 
 def fix(get: Callable[[], Any], tree: Any, values: Mapping[int, Any]) -> Callable[..., Any]:

@@ -36,9 +36,10 @@ class ExactTree:
     def __hash__(self) -> int:
         return self._hash
 
-    def may_equal_others(self) -> bool:
-        """Return whether JAX may find another tree equal that is not."""
-        return _may_equal_others(self._parts)
+
+def may_equal_others(tree: Any) -> bool:
+    """Return whether JAX may find another tree equal to this one that is not the same."""
+    return _may_equal_others(parts_of(tree))
 
 
 def _may_equal_others(value: Any) -> bool:

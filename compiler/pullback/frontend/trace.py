@@ -20,7 +20,7 @@ from pullback._jax.tangent_types import check_tangents, is_inexact
 from pullback.errors import DEEP, NestingError, PullbackError, nested_too_deep
 from pullback.frontend import callbacks, hoist_constants, symbolic_dimensions
 from pullback.frontend.closures import lift
-from pullback.frontend.exact_tree import ExactTree
+from pullback.frontend.exact_tree import may_equal_others
 from pullback.frontend.keep import mutable_array, shares_values, without_mutable_arrays
 from pullback.frontend.rules.rule_table import RuleTable
 from pullback.ir import locations
@@ -67,8 +67,7 @@ def trace(
     has_static = static_argnums is not None or static_argnames is not None
 
     def traced(*args: Any, **kwargs: Any) -> Any:
-        tree = ExactTree(jax.tree.structure((args, kwargs)))
-        is_apart = has_static or tree.may_equal_others()
+        is_apart = has_static or may_equal_others(jax.tree.structure((args, kwargs)))
         traceable = jax.jit(
             _by_identity(fun, is_apart),
             static_argnums=static_argnums,
