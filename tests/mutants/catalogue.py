@@ -1215,7 +1215,7 @@ AROUND = (
     ),
     Mutant(
         "_jax.references:_held",
-        "jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])",
+        "jaxprs.replaced(jaxpr, eqns=[_hold(each) for each in jaxpr.eqns])",
         "jaxpr",
         ("tests/_jax/test_references.py::test_rules_stay_and_answer",),
     ),

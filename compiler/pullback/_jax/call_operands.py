@@ -13,11 +13,6 @@ from pullback._jax.tangent_types import is_inexact
 SOLVE = "custom_linear_solve"
 
 
-def calls_functions(closed: Any) -> bool:
-    """Return True if a jaxpr's only equation calls functions, as `custom_linear_solve` does."""
-    return next(jaxprs.jaxprs_in(closed.eqns[0].params.values()), None) is not None
-
-
 class Solve(NamedTuple):
     """A `custom_linear_solve`, and the values of its operands.
 

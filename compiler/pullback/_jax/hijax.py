@@ -95,7 +95,7 @@ def with_remat_rules(jaxpr: Any) -> Any:
     both run there, as part of the rematerialized body.
     """
     equations = [_by_remat_rules(each) for each in jaxprs.opened(jaxpr).eqns]
-    return jaxprs.with_like_equations(jaxpr, equations)
+    return jaxprs.replaced(jaxpr, eqns=equations)
 
 
 def _by_remat_rules(equation: Any) -> Any:

@@ -251,28 +251,14 @@ def with_bodies(equation: Any, function: Callable[[str, Any], Any]) -> Any:
     return equation.replace(params={**params, **changed}) if changed else equation
 
 
-def with_equations(jaxpr: Any, equations: list[Any]) -> Any:
-    """Replace the equations of a jaxpr, open or closed, by equations none of which is hijax's."""
-    return _changed(jaxpr, eqns=equations, is_high=False)
-
-
-def with_like_equations(jaxpr: Any, equations: list[Any]) -> Any:
-    """Replace the equations of a jaxpr, open or closed, keeping its hijax flag (`is_high`)."""
-    return _changed(jaxpr, eqns=equations)
-
-
-def with_effects(jaxpr: Any, effects: Any) -> Any:
-    """Replace the effects of a jaxpr, open or closed."""
-    return _changed(jaxpr, effects=effects)
-
-
 def with_outputs(closed: Any, outputs: list[Any]) -> Any:
     """Replace the results of a closed jaxpr by other values that it computes or takes."""
     info = opened(closed).debug_info._replace(arg_names=None, result_paths=None)
-    return _changed(closed, outvars=outputs, debug_info=info)
+    return replaced(closed, outvars=outputs, debug_info=info)
 
 
-def _changed(jaxpr: Any, **changes: Any) -> Any:
+def replaced(jaxpr: Any, **changes: Any) -> Any:
+    """Return a jaxpr, open or closed, with other attributes, such as `eqns`."""
     if CLOSED_AND_OPEN_DIFFER and isinstance(jaxpr, _ClosedJaxpr):
         return jaxpr.replace(jaxpr=jaxpr.jaxpr.replace(**changes))
     return jaxpr.replace(**changes)
@@ -322,12 +308,6 @@ def with_operands(
         jaxpr.is_high,
     )
     return _ClosedJaxpr(changed, [value for _, value in constants])
-
-
-def literal_integers(equation: Any) -> tuple[tuple[int, Any], ...]:
-    """Return position and value of each operand that is a literal integer or bool of Python."""
-    literals = (each for each in enumerate(equation.invars) if isinstance(each[1], Literal))
-    return tuple((i, x.val) for i, x in literals if isinstance(x.val, int))
 
 
 def equation_alone(equation: Any, debug_info: Any) -> Any:

@@ -128,7 +128,7 @@ def _reading_nearest(jaxpr: Any) -> Any:
     equations = [_read_nearest(each) for each in jaxpr.eqns]
     if all(map(operator.is_, equations, jaxpr.eqns)):
         return jaxpr
-    return jaxprs.with_like_equations(jaxpr, equations)
+    return jaxprs.replaced(jaxpr, eqns=equations)
 
 
 def _read_nearest(equation: Any) -> Any:
@@ -168,7 +168,7 @@ def as_call(equation: Any, loops: Any) -> Any:
 
 
 def _held(jaxpr: Any) -> Any:
-    return jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])
+    return jaxprs.replaced(jaxpr, eqns=[_hold(each) for each in jaxpr.eqns])
 
 
 def _hold(equation: Any) -> Any:
@@ -196,7 +196,7 @@ def _of_kernels(jaxpr: Any) -> str | None:
 
 def _without_scopes(jaxpr: Any) -> Any:
     """Replace references that a kernel allocates (`run_scoped`) with values."""
-    return jaxprs.with_like_equations(jaxpr, [_without_scope(each) for each in jaxpr.eqns])
+    return jaxprs.replaced(jaxpr, eqns=[_without_scope(each) for each in jaxpr.eqns])
 
 
 def _without_scope(equation: Any) -> Any:

@@ -24,7 +24,7 @@ def _unordered(effects: Any) -> frozenset[Any]:
 def unordered(jaxpr: Any) -> Any:
     """Remove the ordered effects from the type of a jaxpr; the order of its equations stays."""
     effects = jaxprs.opened(jaxpr).effects
-    return jaxprs.with_effects(jaxpr, _unordered(effects)) if _has_order(effects) else jaxpr
+    return jaxprs.replaced(jaxpr, effects=_unordered(effects)) if _has_order(effects) else jaxpr
 
 
 def _has_order(effects: Any) -> bool:

@@ -110,7 +110,7 @@ _passing.def_effectful_abstract_eval(
 
 def _held(jaxpr: Any) -> Any:
     """Wrap the equations of a jaxpr that use no mutable arrays in our primitive."""
-    return jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])
+    return jaxprs.replaced(jaxpr, eqns=[_hold(each) for each in jaxpr.eqns])
 
 
 def _hold(equation: Any) -> Any:
@@ -166,7 +166,7 @@ def _without_its_own(equation: Any) -> Any:
 
 def released(jaxpr: Any) -> Any:
     """Put back the equations that `passing` had hidden."""
-    return jaxprs.with_like_equations(jaxpr, [_release(each) for each in jaxpr.eqns])
+    return jaxprs.replaced(jaxpr, eqns=[_release(each) for each in jaxpr.eqns])
 
 
 def _release(equation: Any) -> Any:

@@ -109,7 +109,7 @@ def with_saved(jaxpr: Any, policy: Policy) -> Any:
             equations.append(equation)
         else:
             equations += _with_marks(equation, _destination(equation, found))
-    return jaxprs.with_like_equations(jaxpr, equations)
+    return jaxprs.replaced(jaxpr, eqns=equations)
 
 
 def _asked(policy: Policy, equation: Any) -> Any:

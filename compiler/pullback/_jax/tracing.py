@@ -358,7 +358,7 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
     if not own_lines:
         return _extend_core.jaxpr_as_fun(closed)
     jaxpr = jaxprs.opened(closed)
-    jaxpr = jaxprs.with_like_equations(jaxpr, list(map(_with_own_lines, jaxpr.eqns)))
+    jaxpr = jaxprs.replaced(jaxpr, eqns=list(map(_with_own_lines, jaxpr.eqns)))
     return functools.partial(jax.core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
 
 

@@ -27,19 +27,21 @@ def mark(module: ir.Module, jaxpr: Any) -> None:
         attributes[ATTRIBUTE] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in found])
 
 
-def callbacks_in(jaxpr: Any) -> Iterator[str]:
-    """Yield each callback into Python with its place: `debug_callback at model.py:12, in loss`."""
-    return _callbacks(jaxpr, locations.UNKNOWN, None, set())
-
-
-def _callbacks(jaxpr: Any, caller: str, own: str | None, seen: set[int]) -> Iterator[str]:
-    """Yield the callbacks in a jaxpr and in those nested in it, each with its place.
+def callbacks_in(
+    jaxpr: Any,
+    caller: str = locations.UNKNOWN,
+    own: str | None = None,
+    seen: set[int] | None = None,
+) -> Iterator[str]:
+    """Yield each callback into Python with its place: `debug_callback at model.py:12, in loss`.
 
     Args:
-      caller: the place of the equation that holds it.
+      caller: the place of the equation that holds the jaxpr.
       own: the innermost line around it that is of no installed library. A library that traces a
         function by itself, as Equinox does for its checks, has none in there.
+      seen: jaxprs, by identity, that were visited already.
     """
+    seen = set() if seen is None else seen
     if id(jaxpr) in seen:
         return
     seen.add(id(jaxpr))
@@ -49,4 +51,4 @@ def _callbacks(jaxpr: Any, caller: str, own: str | None, seen: set[int]) -> Iter
         if equation.primitive.name in CALLBACKS:
             yield f"{equation.primitive.name} at {locations.called_at(place, here)}"
         for inner in jaxprs.jaxprs_in(equation.params.values()):
-            yield from _callbacks(inner, place, here, seen)
+            yield from callbacks_in(inner, place, here, seen)

@@ -90,7 +90,7 @@ class Keeper:
         old = jaxpr.eqns
         new = [self._equation(each, jaxpr) for each in old]
         if not all(map(operator.is_, old, new)):
-            jaxpr = jaxprs.with_equations(jaxpr, new)
+            jaxpr = jaxprs.replaced(jaxpr, eqns=new, is_high=False)
         return ordering.unordered(jaxpr)
 
     def _equation(self, equation: Any, jaxpr: Any) -> Any:
@@ -223,7 +223,8 @@ class Keeper:
     def _checkpoint(self, equation: Any, _: Any) -> Any:
         with self.rules.kept_by(remat.policy_of(equation)), refusing_memories():
             body = self.keep(remat.recomputed(equation))
-        return remat.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
+        name = "checkpoint_" + link.identifier(source_info.function_name(body))
+        return remat.as_checkpoint(equation, jaxpr=body, name=name)
 
 
 _WAYS: dict[str, Callable[[Keeper, Any, Any], Any]] = {
@@ -336,10 +337,6 @@ def shares_values(jaxpr: Any) -> bool:
         or any(map(shares_values, jaxprs.jaxprs_in(each.params.values())))
         for each in jaxprs.reached(jaxpr, moving)
     )
-
-
-def _checkpoint_name(body: Any) -> str:
-    return "checkpoint_" + link.identifier(source_info.function_name(body))
 
 
 def _lacks_jvp(equation: Any) -> bool:

@@ -182,7 +182,8 @@ def _shares_values(closed: Any) -> bool:
 
     That is the case in a checked `shard_map`, for a value that is equal on all devices.
     """
-    axes = named_axes.axes_checked_here()
+    if not (axes := named_axes.axes_checked_here()):
+        return False
     border = filter(is_inexact, (*closed.in_avals, *closed.out_avals))
     return any(named_axes.equal_along(aval, axes) for aval in border) and shares_values(closed)
 

@@ -134,7 +134,7 @@ class _Lifting:
                 equations[position] = self._call(equation, calls[position], meanings, here)
             here |= {variable: variable for variable in equation.outvars}
         if not leading:
-            return jaxprs.with_like_equations(jaxpr, equations)
+            return jaxprs.replaced(jaxpr, eqns=equations)
         return jaxprs.with_arguments(jaxpr, leading, jaxprs.constants_of(jaxpr), equations)
 
     def _call(

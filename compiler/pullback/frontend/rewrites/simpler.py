@@ -57,11 +57,6 @@ def _used_in(jaxpr: Any) -> set[Any]:
     return {atom for atom in atoms if not isinstance(atom, jaxprs.Literal)}
 
 
-def _interpreted_kernel(equation: Any, jaxpr: Any) -> Any:
-    """Rewrite a kernel that is lowered to loops as a call of them."""
-    return pallas_kernels.as_call(equation)
-
-
 def _unpartitioned(equation: Any, jaxpr: Any) -> Any:
     """Rewrite a `custom_partitioning` call as the function that one device computes."""
     call = holders.called_function(equation)
@@ -70,15 +65,10 @@ def _unpartitioned(equation: Any, jaxpr: Any) -> Any:
     )
 
 
-def _by_older_name(equation: Any, jaxpr: Any) -> Any:
-    """Rewrite a name for a value in JAX's newer encoding (hijax) as one in the older encoding."""
-    return hijax.with_name(equation)
-
-
 _SIMPLER = {
-    "call_hi_primitive": _by_older_name,
+    "call_hi_primitive": lambda equation, _: hijax.with_name(equation),
     "square": _square_as_product,
     "custom_linear_solve": _without_unused_aux,
-    "pallas_call": _interpreted_kernel,
+    "pallas_call": lambda equation, _: pallas_kernels.as_call(equation),
     "custom_partitioning": _unpartitioned,
 }

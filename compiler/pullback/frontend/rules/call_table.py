@@ -211,7 +211,8 @@ def _literals(equation: Any) -> tuple[tuple[int, Any], ...]:
     """Return the operands that are Python integers, whose value a backward rule may need."""
     if jaxprs.name_of(equation) != "custom_vjp_call":
         return ()
-    return jaxprs.literal_integers(equation)
+    literals = (each for each in enumerate(equation.invars) if isinstance(each[1], jaxprs.Literal))
+    return tuple((i, atom.val) for i, atom in literals if isinstance(atom.val, int))
 
 
 def rule_symbol(equation: Any) -> str:

@@ -7,7 +7,6 @@ its place; anything else is an error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import jaxprs, tracing
@@ -72,23 +71,18 @@ class TraceConstants:
         is_array = has_type and not tracing.is_tracer(array)
         self._arrays[variable] = array if is_same and is_array else None
 
+    def without_leaks(self, closed: Any) -> Any:
+        """Return a staged function that reads no value of a finished trace.
 
-def without_leaks(staged: Sequence[Any], constants: TraceConstants) -> tuple[Any, ...]:
-    """Return staged functions that read no value of a finished trace.
-
-    Raises:
-      LeakedError: one reads a value that is not a constant.
-    """
-    return tuple(_without_leaks(closed, constants) for closed in staged)
-
-
-def _without_leaks(closed: Any, constants: TraceConstants) -> Any:
-    values = [value for _, value in jaxprs.constants_of(closed)]
-    if not any(map(tracing.is_tracer, values)):
-        return closed
-    for i, value in enumerate(values):
-        if tracing.is_tracer(value):
-            values[i] = constants.array_of(value)
-        if values[i] is None:
-            raise LeakedError(value)
-    return jaxprs.closed_with(jaxprs.opened(closed), values)
+        Raises:
+          LeakedError: it reads a value that is not a constant.
+        """
+        values = [value for _, value in jaxprs.constants_of(closed)]
+        if not any(map(tracing.is_tracer, values)):
+            return closed
+        for i, value in enumerate(values):
+            if tracing.is_tracer(value):
+                values[i] = self.array_of(value)
+            if values[i] is None:
+                raise LeakedError(value)
+        return jaxprs.closed_with(jaxprs.opened(closed), values)

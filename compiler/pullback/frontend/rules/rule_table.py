@@ -88,7 +88,7 @@ class RuleTable(CallTable):
             with rule.as_called():
                 try:
                     forward = trace_rule.forward_of_backward(rule)
-                    (forward,) = leaked_values.without_leaks([forward], self.constants)
+                    forward = self.constants.without_leaks(forward)
                 except LEAKS as error:
                     raise rule.leaking(error) from None
                 except Exception as error:
@@ -120,8 +120,9 @@ class RuleTable(CallTable):
         """Mark the module if it has lost batching rules or checks."""
         found = self.environment
         marks = {BATCHING_RULES: found.has_batching_rules, LOST_CHECKS: found.has_lost_checks}
-        for name in (name for name, holds in marks.items() if holds):
-            module.operation.attributes[name] = ir.UnitAttr.get(module.context)
+        for name, holds in marks.items():
+            if holds:
+                module.operation.attributes[name] = ir.UnitAttr.get(module.context)
 
     def sources(self, key: str, kind: str, asked: Asked) -> list[link.LinkSource]:
         """Return what `stage` links, without linking it: a module for each function of the rule."""
@@ -229,7 +230,7 @@ class RuleTable(CallTable):
             with rule.as_called(), tracing.whole_tracebacks():
                 closed = trace_rule.traced(rule, kind, chosen, given, asked.types)
             self.hands_on = self.hands_on or trace_rule.hands_on(rule, kind, chosen, closed)
-            closed = leaked_values.without_leaks(closed, self.constants)
+            closed = tuple(map(self.constants.without_leaks, closed))
             self.constants.add(*closed, *user_rules.traced_rules(rule.call.eqns[0]))
             with self._under(rule.checked_axes, rule.policy, rule.settings):
                 functions = _with_marks(rule, kind, closed)

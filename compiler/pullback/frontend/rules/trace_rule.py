@@ -13,7 +13,6 @@ from typing import Any
 import jax
 
 from pullback._jax import (
-    call_operands,
     derivatives,
     hijax,
     jaxprs,
@@ -279,10 +278,6 @@ def converted(value: Any, dtype: Any) -> Any:
     return jax.lax.convert_element_type(value, dtype)
 
 
-def _as_it_is(rule: KeptCall, aval: Any, ct: Any) -> Any:
-    return ct
-
-
 def _of_types(cotangents: Sequence[Any], types: Sequence[str]) -> list[Any]:
     """Return abstract cotangents, with other element types if `types` has any."""
     dtypes = [dtype_named(name) for name in types] or [ct.dtype for ct in cotangents]
@@ -298,17 +293,17 @@ def transpose_rule(
     """
     if types:
         return (_transposed_for(rule, chosen, types),)
-    if rule.op == "pullback.linear_call" or call_operands.calls_functions(rule.call):
-        return (_transposed(rule, chosen, _whole, _part),)
+    if rule.op == "pullback.linear_call" or any(jaxprs.bodies_of(rule.call.eqns[0])):
+        return (_transposed(rule, chosen, in_parts=True),)
     return (_transposed(rule, chosen),)
 
 
-def _transposed(
-    rule: KeptCall,
-    chosen: list[int],
-    whole: Callable[..., Any] = _as_it_is,
-    part: Callable[..., Any] = _as_it_is,
-) -> Any:
+def _transposed(rule: KeptCall, chosen: list[int], in_parts: bool = False) -> Any:
+    """Trace the transpose of a call by JAX.
+
+    Args:
+      in_parts: it takes whole cotangents, of which each device has a part; see `_whole`.
+    """
     call = _function_of(rule)
     avals = tracing.structs(rule.call.in_avals)
     kept = [i for i in range(len(avals)) if i not in chosen]
@@ -323,14 +318,18 @@ def _transposed(
             results = restricted(*values)
             return [results[i] for i in outs]
 
-        cts = [whole(rule, *each) for each in zip(given, cotangents, strict=True)]
+        cts = cotangents
+        if in_parts:
+            cts = [_whole(rule, *each) for each in zip(given, cotangents, strict=True)]
         if taken is None:
             found = jax.linear_transpose(linear, *[avals[i] for i in chosen])(cts)
         else:
             found = _run_transpose(rule, kept, args, list(map(converted, cts, taken)))
             found = [found[i] for i in chosen]
         wanted = [rule.call.in_avals[i] for i in chosen]
-        return [part(rule, *each) for each in zip(wanted, _typed(found, wanted), strict=True)]
+        found = _typed(found, wanted)
+        pairs = zip(wanted, found, strict=True)
+        return [_part(rule, *each) for each in pairs] if in_parts else found
 
     def alone(args: Any, cotangents: Any) -> Any:
         _run_transpose(rule, kept, args, cotangents)
@@ -522,7 +521,7 @@ def _summed(closed: Any, flags: Sequence[bool]) -> Any:
 
 def _placed(closed: Any, place: Any) -> Any:
     """Return the function as if it had been traced where this equation was."""
-    return jaxprs.with_like_equations(closed, source_info.placed(closed.eqns, place))
+    return jaxprs.replaced(closed, eqns=source_info.placed(closed.eqns, place))
 
 
 def _check_results(rule: KeptCall, kind: str, closed: Any, wanted: Sequence[Any]) -> None:
