@@ -26,7 +26,7 @@ from pullback_cli.options import parse_positions, source_options
 @click.option(
     "--explorer",
     is_flag=True,
-    help="Show graphs in Google's Model Explorer: pip install 'pullback[explorer]'.",
+    help="Show graphs in Google's Model Explorer, which the extra `explorer` installs.",
 )
 @click.option(
     "-o",

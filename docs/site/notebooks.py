@@ -25,7 +25,6 @@ INSTALL = f"""\
 try:
     import pullback
 except ImportError:
-    %pip install -q "git+{SOURCE}#subdirectory=runtime"
     %pip install -q "git+{SOURCE}"\
 """
 

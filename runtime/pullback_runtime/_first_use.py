@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from pullback_runtime._errors import EngineNotFoundError
+from pullback_runtime._install import requirement
 from pullback_runtime.engine._engines import is_installed
 
 
@@ -45,7 +46,7 @@ def _check_jax(name: str) -> None:
     if not is_installed("jax"):
         raise EngineNotFoundError(
             f"pullback_runtime.{name} needs JAX, which is not installed",
-            do='pip install "pullback-runtime[jax]"',
+            do=f"pip install {requirement('pullback-runtime', 'jax')}",
         )
 
 

@@ -27,7 +27,9 @@ def test_newer_format(saved):
     with pytest.raises(pb.ArtifactError) as caught:
         pb.load(newer)
     assert caught.value.message == "the file has format 2, and this pullback reads up to 1"
-    assert caught.value.do == "pip install --upgrade pullback jax"
+    assert caught.value.do == (
+        'pip install --upgrade "pullback @ git+https://github.com/pullback-mlir/pullback" jax'
+    )
 
 
 def test_newer_stablehlo(saved):

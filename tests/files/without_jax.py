@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import pullback_runtime as runtime
+from pullback_runtime._install import requirement
 
 NEEDS_LAPACK = "solver"
 
@@ -60,7 +61,7 @@ def bare(folder: Path) -> None:
             says(
                 lambda name=name: runtime.load(path, engine=name),
                 f"engine '{name}' needs the package {package}, which is not installed",
-                f'pip install "pullback-runtime[{name}]"',
+                f"pip install {requirement('pullback-runtime', name)}",
                 kind=missing,
             )
     says(lambda: runtime.compile, "pullback_runtime.compile needs JAX", kind=missing)

@@ -10,6 +10,7 @@ import jax
 import pytest
 
 import pullback_runtime as runtime
+from pullback_runtime._install import requirement
 from pullback_runtime.engine import _engines
 
 
@@ -79,7 +80,8 @@ def test_what_runs_nothing_says_what_to_install():
         "nothing here runs a program: JAX is not installed, and no engine was named"
     )
     assert error.do == (
-        'pip install "pullback-runtime[jax]"; or pip install "pullback-runtime[pjrt]" and a '
+        f"pip install {requirement('pullback-runtime', 'jax')}; or "
+        f"pip install {requirement('pullback-runtime', 'pjrt')} and a "
         "plug-in, pip install --no-deps lammps-jax-pjrt-cpu (Linux), and load the file with "
         'engine="pjrt"'
     )

@@ -14,6 +14,7 @@ import pytest
 
 import pullback_runtime as runtime
 from pullback_runtime import _jax
+from pullback_runtime._install import requirement
 from pullback_runtime.call import _trees
 from pullback_runtime.engine import _engines
 from pullback_runtime.files import _bytecode_names, _container, _portable
@@ -331,7 +332,7 @@ print(*[name for name in sys.modules if name.partition(".")[0] in ("jax", "jaxli
     assert "argument    weights: float32[3]" in printed
     nothing = "nothing here runs a program: JAX is not installed, and no engine was named"
     assert printed.count(nothing) == 2
-    assert printed.count('do:    pip install "pullback-runtime[jax]"; or') == 2
+    assert printed.count(f"do:    pip install {requirement('pullback-runtime', 'jax')}; or") == 2
     assert "engine 'jax' needs the package jax, which is not installed" in printed
     assert "pullback_runtime.compile needs JAX, which is not installed" in printed
     assert "no engine 'gpu'\n  do:    choose one of 'jax', 'pjrt', 'iree'" in printed
@@ -344,7 +345,7 @@ def test_a_missing_engine_says_what_to_install(monkeypatch, engine):
     monkeypatch.setitem(sys.modules, package.partition(".")[0], None)
     found = words(runtime.load, PROGRAMS[0], engine=engine)
     assert f"engine '{engine}' needs the package {package}" in found
-    assert f'do:    pip install "pullback-runtime[{engine}]"' in found
+    assert f"do:    pip install {requirement('pullback-runtime', engine)}" in found
 
 
 def test_importing_the_package_imports_no_jax():

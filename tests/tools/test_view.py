@@ -18,6 +18,7 @@ from pullback.ir.lexer import coloured_ir
 from pullback.tools.view.explorer import node_data, nodes
 from pullback.tools.view.page import page, page_data
 from pullback.tools.view.stages import read_stages
+from pullback_runtime._install import requirement
 
 SOURCE = """
 import jax
@@ -397,7 +398,7 @@ def test_what_shows_pages_is_asked_for(pullback_command, model, monkeypatch):
     result = pullback_command("view", f"{model}:scalar", "--explorer")
     assert result.exit_code == 2
     assert "--explorer wants Model Explorer, which is not installed" in result.stderr
-    assert "pip install 'pullback[explorer]'" in result.stderr
+    assert f"pip install {requirement('pullback', 'explorer')}" in result.stderr
     monkeypatch.setattr("webbrowser.open", lambda address: False)
     none = pullback_command("view", f"{model}:scalar")
     assert none.exit_code == 2

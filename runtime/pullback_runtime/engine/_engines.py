@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pullback_runtime._errors import EngineNotFoundError
+from pullback_runtime._install import requirement
 
 
 class Compiled(Protocol):
@@ -148,7 +149,7 @@ def check_engine(engine: str) -> None:
     if not is_installed(engine):
         raise EngineNotFoundError(
             f"engine {engine!r} needs the package {NEEDED[engine]}, which is not installed",
-            do=f'pip install "pullback-runtime[{engine}]"',
+            do=f"pip install {requirement('pullback-runtime', engine)}",
         )
 
 
@@ -156,7 +157,8 @@ def no_engine() -> EngineNotFoundError:
     """Return the error for a call of a program for which nothing is there to run it."""
     return EngineNotFoundError(
         "nothing here runs a program: JAX is not installed, and no engine was named",
-        do='pip install "pullback-runtime[jax]"; or pip install "pullback-runtime[pjrt]" and a '
+        do=f"pip install {requirement('pullback-runtime', 'jax')}; or "
+        f"pip install {requirement('pullback-runtime', 'pjrt')} and a "
         f'plug-in, {INSTALL_CPU}, and load the file with engine="pjrt"',
     )
 

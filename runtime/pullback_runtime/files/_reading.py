@@ -7,10 +7,11 @@ import os
 from typing import Any
 
 from pullback_runtime._errors import ModuleError, PullbackRuntimeError
+from pullback_runtime._install import requirement
 from pullback_runtime.files import _mmap
 from pullback_runtime.files._container import FORMAT_VERSION, SAVE_AGAIN, ArtifactError, Layout
 
-UPGRADE = "pip install --upgrade pullback jax"
+UPGRADE = f"pip install --upgrade {requirement('pullback')} jax"
 
 
 def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:

@@ -16,6 +16,7 @@ from pullback.errors import UsageError
 from pullback.tools.show import note
 from pullback.tools.view.listing import Listing
 from pullback.tools.view.stages import Stages
+from pullback_runtime._install import requirement
 
 KNOWN = "ai-edge-model-explorer==0.1.34"
 CONVERT = (
@@ -63,7 +64,7 @@ def _imported() -> Any:
     except ModuleNotFoundError as error:
         raise UsageError(
             "--explorer wants Model Explorer, which is not installed",
-            do="pip install 'pullback[explorer]'",
+            do=f"pip install {requirement('pullback', 'explorer')}",
         ) from error
 
 
