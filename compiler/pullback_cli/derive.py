@@ -30,6 +30,12 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
 @click.option("--grad", is_flag=True, help="(args) -> gradients of a scalar result.")
 @click.option("--sparse-jacobian", is_flag=True, help="(args) -> non-zeros of the Jacobian.")
 @click.option("--sparse-hessian", is_flag=True, help="(args) -> non-zeros of the Hessian.")
+@click.option(
+    "--jet",
+    type=int,
+    metavar="ORDER",
+    help="(args, ORDER terms of each) -> (results, ORDER terms of each), along a curve.",
+)
 @source_options("--entry")
 @click.option(
     "--wrt",
@@ -37,7 +43,7 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
     "wrt",
     callback=parse_positions,
     help="Positions of the arguments to differentiate, such as 0,1. "
-    "By default all of them for --jvp and --vjp, and 0 otherwise.",
+    "By default all of them for --jvp, --vjp and --jet, and 0 otherwise.",
 )
 @click.option("--order", type=click.IntRange(1), help="How often to differentiate. By default 1.")
 @click.option(

@@ -156,6 +156,12 @@ def test_lower_leaves_pure_stablehlo(pullback_command, code):
         ),
         (["f"], "nothing says which derivative to take"),
         (["norm", "--sparse-hessian", "--order", "2"], "--order says nothing without --jvp"),
+        (["f", "--jet", "0"], "a Taylor series of order 0"),
+        (["f", "--jet", "-1"], "give the number of its terms, an integer of 1 or more"),
+        (["f", "--jet", "two"], "'two' is not a valid integer"),
+        (["f", "--jet", "2", "--order", "2"], "--order says nothing without --jvp, --vjp or --gr"),
+        (["f", "--jet", "2", "--jvp"], "--jvp and --jet are different derivatives"),
+        (["pair", "--jet", "2", "--wrt", "1"], "argument 1 has no derivative: it is int32[2]"),
         (["f", "--jvp", "--memory", "1MB"], "--memory says nothing without --vjp or --grad"),
         (["f", "--vjp", "--memory", "much"], "memory='much' is no number of bytes"),
         (["f", "--vjp", "--jvp"], "--jvp and --vjp are different derivatives"),
@@ -423,3 +429,17 @@ def test_a_sparse_derivative_is_saved_with_its_pattern(pullback_command, code, t
     np.testing.assert_allclose(program(X, Y), found, rtol=1e-6)
     shown = pullback_command("info", str(derived)).stdout
     assert re.search(r"pattern +2 x 2, 2 non-zeros\ncolors +1 \(columns\)\n", shown)
+
+
+def test_taylor_mode_of_a_saved_program(pullback_command, code, tmp_path):
+    model, derived = tmp_path / "model.mlirbc", tmp_path / "jet.mlirbc"
+    pullback.trace(functions()["f"])(X, Y).save(model)
+    asked = "derive", str(model), "--jet", "3", "--wrt", "0"
+    pullback_command(*asked, "-o", str(derived))
+    found = pullback.load(derived)(X, Y, [CT, X, Y])
+    expected = pullback.jet(lambda x: functions()["f"](x, Y), (X,), ([CT, X, Y],))
+    for ours, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-6)
+    text = pullback_command(*asked).stdout
+    for ours, wanted in zip(evaluate(text, X, Y, CT, X, Y), jax.tree.leaves(found), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-6)

@@ -66,7 +66,7 @@ def _one_mode(given: dict[str, bool], batch: int | None) -> str | None:
     )
     raise UsageError(
         what,
-        do=f"give one of {', '.join(f'--{name}' for name in MODES)}, or --vmap for a batch alone",
+        do=f"give one of {', '.join(f'--{name}' for name in given)}, or --vmap for a batch alone",
     )
 
 
@@ -89,7 +89,7 @@ def _check_used(
     """Raise UsageError for an option that has no effect with this derivative, or without one."""
     if mode is None:
         check_used("one of --jvp, --vjp and --grad", {"--wrt": wrt, "--order": order})
-    if mode in SPARSE:
+    if mode in (*SPARSE, "jet"):
         check_used("--jvp, --vjp or --grad", {"--order": order})
     if batch is None:
         check_used("--vmap", {"--in-axes": in_axes})
@@ -161,6 +161,7 @@ def derive(
     grad: bool,
     sparse_jacobian: bool,
     sparse_hessian: bool,
+    jet: int | None,
     wrt: Positions,
     order: int | None,
     batch: int | None,
@@ -178,8 +179,8 @@ def derive(
 ) -> None:
     """Differentiate or batch SOURCE: an MLIR file, `-`, or a target such as `file.py:function`."""
     load_rules(plugins)
-    given = jvp, vjp, grad, sparse_jacobian, sparse_hessian
-    mode = _one_mode(dict(zip(MODES, given, strict=True)), batch)
+    given = jvp, vjp, grad, sparse_jacobian, sparse_hessian, jet is not None
+    mode = _one_mode(dict(zip([*MODES, "jet"], given, strict=True)), batch)
     _check_used(mode, batch, wrt, order, in_axes)
     saved = output is not None and output.suffix == ".mlirbc"
     if not saved:
@@ -200,7 +201,9 @@ def derive(
             _explain(loaded.fixed("--explain"), mode, wrt, order or 1, as_json)
         return
     with blaming(source), working(f"deriving {source}"):
-        if mode is not None:
+        if jet is not None:
+            program = program.jet(jet, wrt)
+        elif mode is not None:
             program = derive_program(program, mode, wrt, order or 1, memory)
         if batch is not None:
             axes = in_axes or (0,)  # a single one is for all arguments
