@@ -89,6 +89,9 @@ EXACT = {
     "stop": lambda x: lax.stop_gradient(x) * x,
     "known triangle": lambda x: jnp.tril(x.reshape(2, 4)) @ jnp.ones(4),
     "constant": lambda x: jnp.ones(3) + 0 * x[0],
+    "stencil": lambda x: (jnp.eye(SIZE, k=1) / 0.3 - jnp.sqrt(2.0) * jnp.eye(SIZE)) @ x,
+    "whole numbers": lambda x: jnp.where(jnp.arange(1.0, 9.0) * 2 - 1 > 5, x, 0),
+    "infinity": lambda x: jnp.where(1 / jnp.zeros(SIZE) > jnp.arange(SIZE), x, 0),
     "call": lambda x: jax.jit(lambda y: jnp.where(jnp.arange(SIZE) < 3, y, 0))(x),
 }
 
@@ -145,6 +148,26 @@ def test_the_pattern_of_a_jacobian_has_all_that_depends(f):
     program = pb.trace(f)(jnp.ones(SIZE)).sparse_jacobian()
     assert positions(program.pattern) >= dense_positions(jax.jacfwd(f), SIZE)
     check_values(f, program)
+
+
+COUNT = 200
+ROUNDED = {
+    "a fused product": lambda i: i * 0.1 - i / 10.0 == 0,
+    "a reciprocal": lambda i: jnp.floor(i / 49.0 * 49.0) == i,
+    "sines and cosines": lambda i: jnp.sin(i) ** 2 + jnp.cos(i) ** 2 == 1.0,
+    "powers": lambda i: jnp.power(1.1, i).astype(int) % 2 == 0,
+    "roots": lambda i: jnp.sqrt(i) ** 2 == i,
+    "sums": lambda i: jnp.sum(jnp.outer(i, jnp.full(10, 0.1)), 1) == i,
+    "fewer bits": lambda i: (i * 0.1).astype(jnp.float16).astype(float) > i * 0.1,
+}
+
+
+@pytest.mark.parametrize("mask", ROUNDED.values(), ids=ROUNDED)
+def test_a_mask_that_rounding_decides_leaves_out_no_entry(mask):
+    """XLA rounds otherwise than NumPy, and otherwise in another program."""
+    f = lambda x: jnp.where(mask(jnp.arange(float(COUNT))), jnp.repeat(x, COUNT // SIZE), 0.0)  # noqa: E731
+    program = pb.trace(f)(jnp.ones(SIZE)).sparse_jacobian()
+    assert program.pattern.nnz == COUNT
 
 
 LOSSES = {

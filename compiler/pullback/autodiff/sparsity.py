@@ -7,6 +7,7 @@ depend on more, never on less.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ MOST_STEPS = 200_000
 MOST_PRODUCTS = 1 << 24
 """Bound the products of a contraction with a known factor whose zeros are looked at."""
 
+MOST_WHOLE = 1 << 26
+"""Bound whole numbers whose sums and products are exact in 64 bits."""
+
 
 @dataclass(frozen=True, eq=False)
 class Fact:
@@ -37,7 +41,7 @@ class Fact:
 
     Attributes:
       ids: for each element the set of tangents that it depends on; None if on none.
-      known: the value, if it is a constant.
+      known: the value, if it is a constant; NaN stands for any number.
     """
 
     ids: Ids | None = None
@@ -52,7 +56,7 @@ class Fact:
 
 
 def _are_equal(x: np.ndarray | None, y: np.ndarray | None) -> bool:
-    return x is y or (x is not None and y is not None and np.array_equal(x, y))
+    return x is y or (x is not None and y is not None and np.array_equal(x, y, equal_nan=True))
 
 
 NOTHING = Fact()
@@ -216,26 +220,46 @@ _VALUES: dict[str, Callable[..., Any]] = {
     "ceil": np.ceil,
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "convert": lambda x: x,
-    "cosine": np.cos,
     "divide": _quotient,
-    "exponential": np.exp,
     "floor": np.floor,
-    "log": np.log,
     "maximum": np.maximum,
     "minimum": np.minimum,
     "multiply": np.multiply,
     "negate": np.negative,
     "not": np.invert,
     "or": np.bitwise_or,
-    "power": np.power,
     "remainder": np.fmod,
     "select": np.where,
     "sign": np.sign,
-    "sine": np.sin,
     "sqrt": np.sqrt,
     "subtract": np.subtract,
     "xor": np.bitwise_xor,
 }
+_ROUNDED = {"add", "convert", "divide", "multiply", "sqrt", "subtract"}
+
+
+def _exact(name: str, given: Sequence[np.ndarray], found: np.ndarray) -> np.ndarray:
+    """Return floats with NaN in place of those that XLA may round otherwise than NumPy.
+
+    It multiplies by reciprocals, fuses products with sums, and keeps more bits than asked for: a
+    comparison or `floor` of such a number may decide otherwise. Zeros and whole numbers are exact.
+    """
+    is_exact = np.isinf(found)
+    if name not in ("divide", "sqrt"):
+        wide = [x.astype(complex if found.dtype.kind == "c" else float) for x in given]
+        is_whole = [(x == np.rint(x)) & (abs(x) < MOST_WHOLE) for x in wide]
+        is_exact |= functools.reduce(np.logical_and, is_whole) & (found == _VALUES[name](*wide))
+    exact = np.where(is_exact, found, np.nan)
+    return np.where(_is_zero(name, given[0], given[-1]), 0, exact).astype(found.dtype)
+
+
+def _is_zero(name: str, x: np.ndarray, y: np.ndarray) -> Any:
+    """Return where the result of an op is zero, whatever a number is that is not known."""
+    if name == "multiply":
+        return ((x == 0) & ~np.isinf(y)) | ((y == 0) & ~np.isinf(x))
+    if name == "divide":
+        return (x == 0) & (y != 0)
+    return name == "sqrt" and x == 0
 
 
 @_of(*_VALUES, "compare")
@@ -244,8 +268,14 @@ def _elementwise(analysis: Sparsity, op: Any, facts: Facts) -> Facts:
     name = op.name.partition(".")[2]
     if all(fact.ids is None for fact in facts):
         given = list(map(_known, facts))
+        is_float = build.info(result.type).kind in "fc"
+        if not is_float and any(np.isnan(x).any() for x in given):
+            return [NOTHING]
         found = _compare(op, *given) if name == "compare" else _VALUES[name](*given)
-        return [constant(np.asarray(found).astype(_dtype(result), copy=False))]
+        array = np.asarray(found).astype(_dtype(result), copy=False)
+        if is_float and name in _ROUNDED:
+            array = _exact(name, given, array)
+        return [constant(array)]
     if name == "select" and facts[0].known is not None and facts[0].ids is None:
         x, y = (analysis.ids(v, f) for v, f in zip(values[1:], facts[1:], strict=True))
         return [Fact(np.where(facts[0].known, x, y))]
@@ -500,8 +530,11 @@ def _reduce(analysis: Sparsity, op: Any, facts: Facts) -> Facts:
         if count > 1 or len(body) != 2 or body[0] not in _REDUCTIONS:
             return [NOTHING] * count
         function = _REDUCTIONS[body[0]]
-        found = function(_known(facts[1]), function.reduce(_known(facts[0]), axis=dims))
-        return [constant(np.asarray(found).astype(_dtype(op.result), copy=False))]
+        given = _known(facts[0])
+        found = np.asarray(function(_known(facts[1]), function.reduce(given, axis=dims)))
+        if function is np.add and build.info(op.result.type).kind in "fc":  # in another order
+            found = np.where(np.any(given, axis=dims), np.nan, found)
+        return [constant(found.astype(_dtype(op.result), copy=False))]
     ids = np.zeros(build.shape(op.results[0]), np.int64)
     for i, fact in enumerate(facts):
         if fact.ids is not None:
