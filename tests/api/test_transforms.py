@@ -397,6 +397,38 @@ def compilations(caplog, run):
     return len([each for each in caplog.messages if "Finished XLA compilation" in each])
 
 
+def steps_of_sines(x):
+    return jnp.sum(jax.lax.scan(lambda c, _: (jnp.sin(c) * c, None), x, None, length=64)[0])
+
+
+def test_a_program_is_compiled_once_ahead_and_for_its_calls(caplog):
+    x = jnp.ones(100)
+    early, late, limited = (
+        pb.trace(steps_of_sines)(x).grad(memory=memory) for memory in (None, None, "40kB")
+    )
+
+    def in_each_order():
+        early.compile()(x)
+        early(x)
+        late(x)
+        late.compile()(x)
+
+    assert compilations(caplog, in_each_order) == 2
+    assert early.compile() is early.compile()
+    assert compilations(caplog, lambda: (limited(x), limited.compile()(x))) == 0
+
+
+@pytest.mark.parametrize("transform", [pb.grad, pb.value_and_grad])
+def test_what_fits_a_budget_is_compiled_once(caplog, transform):
+    x, found = jnp.ones(100), []
+    gradient = transform(steps_of_sines, memory="40kB")
+    assert compilations(caplog, lambda: found.append(gradient(x))) == 1
+    assert compilations(caplog, lambda: gradient(x)) == 0
+    like = getattr(jax, transform.__name__)(steps_of_sines)
+    assert_agrees(found[0], like(x))
+    assert_agrees(jax.jit(jax.vmap(gradient))(x[None]), jax.vmap(like)(x[None]))
+
+
 @pytest.mark.parametrize("mode", ["vjp", "linearize"])
 def test_maps_of_new_functions_of_equal_programs_are_compiled_once(caplog, mode):
     """Of each batch of data, as it is in a loop over batches."""

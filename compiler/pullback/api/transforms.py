@@ -121,13 +121,25 @@ def _transformed(fun: Callable[..., Any], step: Transformation) -> Callable[...,
 
 def _derived(steps: tuple[Transformation, ...], get: Callable[[], Any]) -> Any:
     options = dict(steps[-1].options)
+    # The search for a budget compiles the program: calls of it alone need not compile it again.
+    is_compiled = isinstance(options["memory"], int)
 
     def make(get: Callable[[], Any]) -> Callable[..., Any]:
-        def function(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def program_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             program = program_of(get(), args, kwargs)
             for step in steps:
                 program = step(program)
-            results = program_in_jax.apply(program, args, kwargs)
+            return program
+
+        if is_compiled:
+            program_for = memo.staged(program_for, steps[-1].name, get)
+
+        def function(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            program = program_for(args, kwargs)
+            if is_compiled:
+                results = program(*args, **kwargs)
+            else:
+                results = program_in_jax.apply(program, args, kwargs)
             if not options["allow_int"]:
                 return results
             return _with_gradients(results, args, steps[-1], argument_leaves.restore_zeros)
@@ -135,7 +147,8 @@ def _derived(steps: tuple[Transformation, ...], get: Callable[[], Any]) -> Any:
         return function
 
     positions = [argument_leaves.several(dict(step.options)["argnums"]) for step in steps]
-    return Specializing(make, steps[-1].name, {*itertools.chain(*positions)}, get)
+    of_wrt = {*itertools.chain(*positions)}
+    return Specializing(make, steps[-1].name, of_wrt, get, jit=not is_compiled)
 
 
 def _with_gradients(

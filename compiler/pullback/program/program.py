@@ -31,6 +31,7 @@ from pullback.program.record import Record, here, positions_by_argument
 from pullback_runtime._errors import ArgumentError
 from pullback_runtime.call import _backend, _jax_trees
 from pullback_runtime.call._arguments import CallSignature, in_positions
+from pullback_runtime.call._compile import compile_call
 from pullback_runtime.call._convention import Callee
 from pullback_runtime.call._jax_arguments import refit
 
@@ -196,6 +197,8 @@ class Program(Record):
           BackendNotFoundError: the backend, device or topology is not here.
           CompileError: XLA rejects the module.
         """
+        if backend is None and simplify and not options:
+            return compile_call(self._callee, self._convention)
         if options.get("topology"):
             platform = "tpu"
         elif backend is None and options.get("device") is None:
@@ -273,7 +276,11 @@ class Program(Record):
 
     @functools.cached_property
     def _jitted(self) -> Callable[..., Any]:
-        return Callee(self.handle, (), self._convention, self._environment.mesh).callable(None)
+        return self._callee.callable(None)
+
+    @functools.cached_property
+    def _callee(self) -> Callee:
+        return Callee(self.handle, (), self._convention, self._environment.mesh)
 
     @functools.cached_property
     def handle(self) -> pullback_runtime.ModuleHandle:

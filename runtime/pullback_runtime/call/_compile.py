@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,8 +99,28 @@ def compile(
         mesh=mesh,
     )
     content = _module.read(module)
-    around = jax.config.jax_default_device, _jax.get_concrete_mesh()
-    key = (hashlib.sha256(content).digest(), options, around)
+    key = hashlib.sha256(content).digest(), options
+    return _kept(convention, key, lambda: _build(content, options, keepalives))
+
+
+def compile_call(callee: Callee, convention: Convention) -> Executable:
+    """Compile a callee, under this convention, for where JAX runs its calls.
+
+    These need not compile afterwards, and it is compiled already where one was called before.
+
+    Raises: CompileError if XLA rejects the module.
+    """
+
+    def build() -> Executable:
+        check_sixty_four_bits(callee.handle)
+        return _executable(callee, None)
+
+    return _kept(convention, callee, build)
+
+
+def _kept(
+    convention: Convention | None, key: Hashable, build: Callable[[], Executable]
+) -> Executable:
     # What has a convention goes with it: nothing else can request it, and it may hold a model.
     if convention is None:
         executables = _EXECUTABLES
@@ -108,8 +128,9 @@ def compile(
         executables = convention.executables
         with _LOCK:
             _CONVENTIONS.add(convention)
+    key = key, jax.config.jax_default_device, _jax.get_concrete_mesh()
     found: Executable | None = executables.get(key)
-    return found or executables.keep(key, _build(content, options, keepalives))
+    return found or executables.keep(key, build())
 
 
 def clear_cache() -> None:
@@ -132,21 +153,26 @@ def _build(content: bytes, options: CompileOptions, keepalives: Sequence[Any]) -
     check_sixty_four_bits(handle)
     if options.convention is None:
         _check_donated(handle, options.donate_argnums)
-    device = topology_device(options.topology) if options.topology else options.device
     callee = Callee(handle, options.donate_argnums, options.convention, options.mesh)
-    compiled = _compile_ahead(callee, device, handle.entry)
     if options.topology:
+        device = topology_device(options.topology)
+        compiled = _compile_ahead(callee, device)
         return Executable(handle, not_here(options.topology), compiled, (device,))
+    return _executable(callee, options.device)
+
+
+def _executable(callee: Callee, device: jax.Device | None) -> Executable:
+    compiled = _compile_ahead(callee, device)
     devices = compiled.runtime_executable().local_devices()
-    return Executable(handle, callee.callable(device), compiled, tuple(devices))
+    return Executable(callee.handle, callee.callable(device), compiled, tuple(devices))
 
 
-def _compile_ahead(callee: Callee, device: jax.Device | None, entry: str) -> Any:
+def _compile_ahead(callee: Callee, device: jax.Device | None) -> Any:
     try:
         return callee.compile_ahead(device)
     except _jax.XlaRuntimeError as error:
         raise CompileError(
-            f"XLA does not compile @{entry}: {error}",
+            f"XLA does not compile @{callee.handle.entry}: {error}",
             where="in pullback_runtime.compile",
             do="look for an op this backend lacks; run_interpreted needs no backend",
         ) from error

@@ -57,6 +57,7 @@ class Callee:
         convention: Convention | None,
         mesh: Mesh | None = None,
     ) -> None:
+        self.handle = handle
         self._mesh = mesh
         # Copies of NumPy's arrays: on a CPU, JAX would share memory that its owner may write to.
         constants = () if convention is None else convention.constants
