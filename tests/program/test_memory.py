@@ -541,6 +541,33 @@ def test_what_no_iteration_changes_is_not_stacked(name):
     np.testing.assert_allclose(pb.grad(second(pb.grad))(w), expected, rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.parametrize("inner", [pb.grad, lambda f: jax.jit(jax.jit(pb.grad(jax.jit(f))))])
+def test_what_no_step_changes_in_a_gradient_inside_of_a_step_is_not_stacked(inner):
+    """Such as which particles are neighbours, of which forces are the gradient."""
+
+    def energy(x, neighbours):
+        d = x[:, None] - x[neighbours]
+        return jnp.sum(jnp.exp(-jnp.sum(d * d, axis=-1)))
+
+    def relaxed(grad):
+        force = grad(energy)
+
+        def loss(x, neighbours):
+            step = lambda x, _: (x - 0.01 * force(x, neighbours), None)  # noqa: E731
+            return jnp.sum(lax.scan(step, x, None, length=7)[0] ** 2)
+
+        return loss
+
+    x = jnp.sin(jnp.arange(60.0)).reshape(20, 3)
+    neighbours = (7 * jnp.arange(80) % 20).reshape(20, 4)
+    program = pb.trace(relaxed(inner))(x, neighbours).grad()
+    assert not re.search(r"tensor<7x20x\S*i32>", program.asm())
+    like = jax.grad(relaxed(jax.grad))
+    np.testing.assert_allclose(program(x, neighbours), like(x, neighbours), rtol=1e-5)
+    used = jax.jit(like).lower(x, neighbours).compile().memory_analysis().temp_size_in_bytes
+    assert program.compile().memory().temporaries < used
+
+
 def test_a_loop_that_does_not_run_has_invariants():
     f = lambda w, n: lax.fori_loop(0, n, lambda _, x: x * jnp.log(w), 2 * w)  # noqa: E731
     bounded = lambda w: pb.bounded_while_loop(  # noqa: E731

@@ -27,25 +27,30 @@ class _Inliner:
     table: dict[str, ir.Operation]
     sizes: dict[str, int] = field(default_factory=dict)
     visiting: set[str] = field(default_factory=set)
+    recursive: set[str] = field(default_factory=set)
 
     def visit(self, name: str) -> None:
         """Inline the calls in one function, after those in its callees."""
         function = self.table[name]
         self.visiting.add(name)
         calls, size = _calls_in(function)
-        for call in calls:
-            target = callee(call)
-            if target in self.table and target not in self.visiting and target not in self.sizes:
+        for target in map(callee, calls):
+            if target in self.visiting:
+                self.recursive.add(target)
+            elif target in self.table and target not in self.sizes:
                 self.visit(target)
-            if self._wants(call, target):
-                inline_call(call, self.table[target])
-                size += self.sizes[target]
+        while wanted := [call for call in calls if self._wants(call)]:
+            for call in wanted:
+                inline_call(call, self.table[callee(call)])
+            # A callee that was inlined into a loop may have calls, which are in the loop now.
+            calls, size = _calls_in(function)
         self.visiting.discard(name)
         self.sizes[name] = size
 
-    def _wants(self, call: ir.Operation, target: str) -> bool:
+    def _wants(self, call: ir.Operation) -> bool:
+        target = callee(call)
         function = self.table.get(target)
-        if function is None or target in self.visiting or not self._allows(function):
+        if function is None or target in self.recursive or not self._allows(function):
             return False
         if self.options.max_ops is None or self.sizes[target] <= self.options.max_ops:
             return True

@@ -1,4 +1,5 @@
-// `max-ops` keeps large callees; `in-loops` inlines them all the same inside a while.
+// `max-ops` keeps large callees; `in-loops` inlines them all the same inside a while, with those
+// that they call.
 // RUN: pullback-opt %s --inline-calls="max-ops=1" | filecheck %s --check-prefix=SMALL
 // RUN: pullback-opt %s --inline-calls="max-ops=1 in-loops=true" | filecheck %s --check-prefix=LOOP
 
@@ -12,6 +13,8 @@
 // LOOP: stablehlo.while
 // LOOP: stablehlo.negate
 // LOOP-NEXT: stablehlo.abs
+// LOOP-NEXT: stablehlo.return
+// LOOP-LABEL: func.func private @large
 func.func @main(%x: tensor<f32>) -> tensor<f32> {
   %0 = call @large(%x) : (tensor<f32>) -> tensor<f32>
   %1 = call @small(%0) : (tensor<f32>) -> tensor<f32>
@@ -19,7 +22,7 @@ func.func @main(%x: tensor<f32>) -> tensor<f32> {
     %more = stablehlo.compare LT, %i, %x : (tensor<f32>, tensor<f32>) -> tensor<i1>
     stablehlo.return %more : tensor<i1>
   } do {
-    %next = func.call @large(%i) : (tensor<f32>) -> tensor<f32>
+    %next = func.call @wrapper(%i) : (tensor<f32>) -> tensor<f32>
     stablehlo.return %next : tensor<f32>
   }
   return %2 : tensor<f32>
@@ -31,5 +34,9 @@ func.func private @large(%x: tensor<f32>) -> tensor<f32> {
 }
 func.func private @small(%x: tensor<f32>) -> tensor<f32> {
   %0 = stablehlo.negate %x : tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @wrapper(%x: tensor<f32>) -> tensor<f32> {
+  %0 = call @large(%x) : (tensor<f32>) -> tensor<f32>
   return %0 : tensor<f32>
 }
