@@ -1538,7 +1538,7 @@ VIEWS = (
         "count * _contracted(operation)",
         SHOWN,
     ),
-    Mutant("ir.costs:_in_block", "read_loop(operation).slots or 1", "1", SHOWN),
+    Mutant("ir.costs:runs_inside", "read_loop(operation).slots or 1", "1", SHOWN),
     Mutant("ir.printed:Printed.__init__", "not _INSIDE.match(line)", "True", SHOWN),
     Mutant(
         "tools.view.listing:_place", "dict.fromkeys(others)", "dict.fromkeys(others[1:])", SHOWN

@@ -157,13 +157,10 @@ class _Planner:
 
     def flops(self, operation: Any) -> int:
         """Return how many operations an op takes, with what it calls and all iterations."""
-        total, times = costs.flops(operation), 1
+        total = costs.flops(operation)
         if (name := called(operation)) is not None and name in self.diff.functions:
             total += self._flops_of(name)
-        if operation.name == WHILE:
-            times = read_loop(operation).slots or 1
-        if operation.name in (WHILE, MANUAL, *BRANCHES):
-            total += times * sum(map(self.flops_in, blocks(operation)))
+        total += costs.runs_inside(operation) * sum(map(self.flops_in, blocks(operation)))
         return max(total, 1)
 
     def flops_in(self, block: Any) -> int:

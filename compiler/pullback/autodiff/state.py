@@ -20,7 +20,7 @@ from pullback.ir.masks import Asked, masked
 from pullback.ir.purity import differs_again, is_used, target_of
 from pullback.ir.regions import terminator
 from pullback.ir.signatures import function_type
-from pullback.ir.symbols import Symbols, called, make_private, make_public
+from pullback.ir.symbols import Symbols, called, make_private, make_public, search
 from pullback_runtime._jax import operations_named
 from pullback_runtime.ir._erasure import erase
 
@@ -232,14 +232,6 @@ class Differentiation:
 
         Only calls for which `through` holds are followed.
         """
-        found, names = None, dict[str | None, None]()
-
-        def visit(each: Any) -> Any:  # raises nothing: MLIR would make a RuntimeError of it
-            nonlocal found
-            found = each if wanted(each) else None
-            if through(each):
-                names[called(each)] = None
-            return ir.WalkResult.ADVANCE if found is None else ir.WalkResult.INTERRUPT
 
         def of_function(name: str) -> Any:
             return self.cached(
@@ -247,11 +239,9 @@ class Differentiation:
                 lambda: self.found_in(self.function(name), wanted, through),
             )
 
-        operation.walk(visit)
-        if found is not None:
-            return found
-        below = (of_function(name) for name in names if name is not None)
-        return next((each for each in below if each is not None), None)
+        found, names = search(operation, wanted, through)
+        below = (each for name in names if (each := of_function(name)) is not None)
+        return next(below, None) if found is None else found
 
     def check_runs_again(self, operation: Any, what: str) -> None:
         """Raise MissingRuleError if reverse mode would recompute other values in what it reruns."""

@@ -11,14 +11,13 @@ from typing import Any
 
 from pullback._jax import ir, stablehlo
 from pullback.ir import build
-from pullback.ir.regions import blocks, operations
-from pullback.ir.symbols import CALLS, FUNC, called, functions, is_declaration, is_public
+from pullback.ir.dataflow import CONTROL
+from pullback.ir.regions import WHILE, blocks, operations
+from pullback.ir.symbols import FUNC, called, functions, is_declaration, is_public
 from pullback.ir.traits import CHOOSES
 from pullback.ir.while_loops import read_loop
 
-WHILE = "stablehlo.while"
-
-_MOVE_NOTHING = frozenset({*CALLS, FUNC, WHILE, "stablehlo.case", "stablehlo.if", "builtin.module"})
+_MOVE_NOTHING = CONTROL | {FUNC, "builtin.module"}
 """Ops whose time is that of the ops inside of them."""
 
 
@@ -101,13 +100,19 @@ def _in_function(function: Any) -> Iterator[tuple[Any, int]]:
 def _in_block(block: Any, count: int) -> Iterator[tuple[Any, int]]:
     for operation in operations(block):
         yield operation, count
-        inner = count
-        if operation.name == WHILE:
-            inner *= read_loop(operation).slots or 1
-        elif operation.name not in _MOVE_NOTHING:
-            inner = 0  # the region says what an op does with each element
+        inner = count * runs_inside(operation)
         for each in blocks(operation):
             yield from _in_block(each, inner)
+
+
+def runs_inside(operation: Any) -> int:
+    """Return how often the blocks of an op run when it does; 1 for an unknown trip count.
+
+    The region of an op without control flow says what it does with each element: 0.
+    """
+    if operation.name == WHILE:
+        return read_loop(operation).slots or 1
+    return int(operation.name in _MOVE_NOTHING)
 
 
 def _elements(value: Any) -> int:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from pullback._jax import ir
 from pullback.ir.build import flag
-from pullback.ir.symbols import called, is_declaration
+from pullback.ir.regions import MANUAL
+from pullback.ir.symbols import CALL, FUNC, is_declaration, search
 from pullback.ir.traits import OBSERVED
 from pullback_runtime.files import _custom_calls
 
@@ -20,9 +21,7 @@ _KEPT_APART = ANNOTATIONS | {"tpu_custom_call"}
 """Those of which JAX says so only to keep XLA from taking them away, or from merging kernels."""
 
 
-_PURE = frozenset(
-    "func.func func.return sdy.manual_computation sdy.return sdy.sharding_constraint".split()
-)
+_PURE = {CALL, FUNC, MANUAL, "func.return", "sdy.return", "sdy.sharding_constraint"}
 
 
 def target_of(op: ir.Operation) -> str | None:
@@ -64,27 +63,17 @@ class Purity:
 
     def is_pure(self, root: ir.Operation) -> bool:
         """Return True if nothing at or below `root` has an effect besides its results."""
-        pure, names = True, dict[str, None]()
-
-        def check(op: ir.Operation) -> ir.WalkResult:
-            nonlocal pure
-            if (name := called(op)) is not None:
-                names[name] = None
-                return ir.WalkResult.ADVANCE
-            pure = self._is_pure_alone(op)
-            return ir.WalkResult.ADVANCE if pure else ir.WalkResult.INTERRUPT
-
-        root.walk(check, ir.WalkOrder.PRE_ORDER)
-        return pure and all(map(self._is_pure_function, names))
+        found, names = search(root, self._is_impure_alone)
+        return found is None and all(map(self._is_pure_function, names))
 
     @staticmethod
-    def _is_pure_alone(op: ir.Operation) -> bool:
+    def _is_impure_alone(op: ir.Operation) -> bool:
         name = op.name
         if name == "stablehlo.custom_call":
-            return not acts(op)
+            return acts(op)
         if name in OBSERVED:
-            return False
-        return name.startswith(("stablehlo.", "chlo.")) or name in _PURE
+            return True
+        return not name.startswith(("stablehlo.", "chlo.")) and name not in _PURE
 
     def _is_pure_function(self, name: str) -> bool:
         """Return True if a function is pure; one in a cycle is not, for it may not end."""

@@ -182,6 +182,26 @@ def called(operation: ir.Operation) -> str | None:
     return attribute and ir.FlatSymbolRefAttr(operation.attributes[attribute]).value
 
 
+def search(
+    root: Any, wanted: Callable[[Any], Any], through: Callable[[Any], Any] = called
+) -> tuple[Any | None, list[str]]:
+    """Return an op at or below `root` that is wanted, or None, and the functions called before it.
+
+    Each function is named once, and only if `through` holds for a call of it.
+    """
+    found, names = None, dict[str, None]()
+
+    def visit(each: Any) -> Any:  # raises nothing: MLIR would make a RuntimeError of it
+        nonlocal found
+        if (name := called(each)) is not None and through(each):
+            names[name] = None
+        found = each if wanted(each) else None
+        return ir.WalkResult.ADVANCE if found is None else ir.WalkResult.INTERRUPT
+
+    root.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found, list(names)
+
+
 def leave_copy(module: ir.Module, entry: str) -> None:
     """Leave callers of `entry` a private copy of it, before a pass rewrites it in place.
 
@@ -218,9 +238,9 @@ def _calls_itself(known: dict[str, ir.Operation], entry: str) -> bool:
     seen, pending = set[str | None](), [known[entry]]
     while pending:
         function = pending.pop()
-        names = set(map(called, operations_named(function, *CALLS)))
-        pending += [known[name] for name in names - seen if name in known]
-        seen |= names
+        names = search(function, lambda op: False)[1]
+        pending += [known[name] for name in names if name in known and name not in seen]
+        seen.update(names)
     return entry in seen
 
 

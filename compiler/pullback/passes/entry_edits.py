@@ -10,6 +10,7 @@ from pullback import _jax
 from pullback._jax import ir
 from pullback.ir import build
 from pullback.ir.build import Value
+from pullback.ir.dataflow import CONTROL
 from pullback.ir.dead_ops import erase_dead_ops
 from pullback.ir.modules import drop_function, entry_of, take_entry
 from pullback.ir.purity import Purity, is_used
@@ -18,17 +19,6 @@ from pullback.ir.signatures import keep_arguments, keep_results, set_signature
 from pullback.ir.symbols import functions, is_public
 from pullback.passes.base import Pass, Rules
 from pullback_runtime.ir._erasure import erase
-
-STRUCTURED = frozenset(
-    {
-        "func.call",
-        "stablehlo.case",
-        "stablehlo.composite",
-        "stablehlo.if",
-        "stablehlo.while",
-    }
-)
-"""Ops that can be dead in part, or that use values in their regions."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +109,9 @@ def _erase_producers(values: list[Value], purity: Purity) -> bool:
         if isinstance(value, ir.BlockArgument) or is_used(value):
             continue
         op = value.owner
-        if op.name in STRUCTURED:
+        if op.name in CONTROL:  # it can be dead in part
             complete = False
-        if op.name in STRUCTURED or any(map(is_used, op.results)) or not purity.is_pure(op):
+        if op.name in CONTROL or any(map(is_used, op.results)) or not purity.is_pure(op):
             continue
         operands = list(op.operands)
         for result in op.results:

@@ -14,6 +14,7 @@ from pullback.ir.build import Value
 from pullback.ir.loop_carries import widened
 from pullback.ir.regions import (
     BRANCHES,
+    WHILE,
     blocks,
     operations,
     remade,
@@ -22,11 +23,9 @@ from pullback.ir.regions import (
     terminator,
 )
 from pullback.ir.signatures import set_signature
-from pullback.ir.symbols import CALL, callee, functions, is_declaration, is_public
+from pullback.ir.symbols import CALL, callee, functions, is_declaration, is_public, search
 from pullback.passes.base import Pass, Rules
 from pullback_runtime.ir._erasure import erase, spare
-
-WHILE = "stablehlo.while"
 
 
 def has_order(module: ir.Module) -> bool:
@@ -68,14 +67,7 @@ class _Threads:
         return self.known[name]
 
     def _is_inside(self, operation: Any) -> bool:
-        names = set[str]()
-
-        def visit(each: Any) -> Any:
-            if each.name == CALL:
-                names.add(callee(each))
-            return ir.WalkResult.ADVANCE
-
-        operation.walk(visit)
+        _, names = search(operation, lambda op: False, lambda op: op.name == CALL)
         return any(name in self.table and self._is_effect(name) for name in names)
 
     def _is_effect(self, name: str) -> bool:
