@@ -30,7 +30,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo demo-all test test-all pytest lit quick rule layers test-oldest matrix
 .PHONY: lint types
-.PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve docs-publish notebooks portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
+.PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve docs-publish notebooks portability engines pjrt distributed forces control runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
 .PHONY: as-jax interpreters browser release-check gradbench
 
@@ -44,6 +44,7 @@ help:
 	@echo "make bench | bench-quick | bench-compare BASE=COMMIT   beside JAX, and beside a commit"
 	@echo "make bench-peers | bench-gpu   beside Enzyme-JAX, and on an NVIDIA GPU that is here"
 	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see CONTRIBUTING.md"
+	@echo "make forces | control   a file's derivatives in ASE, and in SciPy and IPOPT, without JAX"
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
 	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, Quax, jet on a saved file"
@@ -219,6 +220,20 @@ forces: setup
 	$(FORCES)/bin/python examples/forces/relax.py out/potential.mlirbc out/atoms.npz \
 	  $(FORCES)/lib/python3*/site-packages/*/*pjrt*.so
 	$(RUN) $(BIN)/python examples/forces/potential.py check out/atoms.npz
+
+# A saved optimal control problem with sparse derivatives, solved by SciPy and IPOPT without JAX.
+CONTROL ?= .venv-control
+control: export JAX_ENABLE_X64 = 1
+control: setup
+	test -x $(CONTROL)/bin/python || $(BIN)/python -m venv $(CONTROL)
+	$(CONTROL)/bin/python -m pip install --quiet $(PIP_ARGS) "./runtime[pjrt]" scipy
+	$(CONTROL)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps lammps-jax-pjrt-cpu
+	$(CONTROL)/bin/python -m pip install --quiet $(PIP_ARGS) cyipopt-wheels || echo "without IPOPT"
+	mkdir -p out
+	$(RUN) $(BIN)/python examples/optimal_control/problem.py save out/problem.mlirbc
+	$(CONTROL)/bin/python examples/optimal_control/solve.py out/problem.mlirbc out/solution.npz \
+	  $(CONTROL)/lib/python3*/site-packages/*/*pjrt*.so
+	$(RUN) $(BIN)/python examples/optimal_control/problem.py check out/solution.npz
 
 # The runtime without JAX: alone, then with a plug-in of PJRT and with IREE.
 ALONE ?= .venv-alone

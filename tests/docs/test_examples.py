@@ -96,3 +96,29 @@ def test_the_entries_of_a_potential_are_its_derivatives(float64, tmp_path):
 
     agrees("virial", jax.grad(strained)(np.zeros((3, 3))))
     agrees("hvp", jax.jvp(gradient, (positions,), (direction,))[1], direction)
+
+
+def test_the_entries_of_a_control_problem_are_its_derivatives(float64, tmp_path):
+    problem = runpy.run_path(str(EXAMPLES / "optimal_control" / "problem.py"))
+    problem["save"](tmp_path / "problem.mlirbc")
+    entries = pb.load(tmp_path / "problem.mlirbc").entries
+    names = ["objective", "gradient", "constraints", "jacobian", "hessian", "bounds", "guess"]
+    assert list(entries) == names
+    at_rest = np.asarray(entries["guess"]())
+    multipliers = np.random.default_rng(0).standard_normal(len(entries["bounds"]()[0]))
+    dense = {
+        "gradient": (jax.grad(problem["objective"]), ()),
+        "jacobian": (jax.jacfwd(problem["constraints"]), ()),
+        "hessian": (jax.hessian(problem["lagrangian"]), (2.0, multipliers)),
+    }
+    for point in at_rest, at_rest + np.random.default_rng(1).standard_normal(at_rest.shape):
+        for name, (derivative, more) in dense.items():
+            found, pattern = np.asarray(entries[name](point, *more)), entries[name].pattern
+            if pattern is not None:
+                values, found = found, np.zeros(pattern.shape)
+                found[pattern.rows, pattern.cols] = values
+            expected = np.asarray(derivative(point, *more))
+            assert np.all(np.isfinite(expected))
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    assert entries["jacobian"].pattern.num_colors <= 6
+    assert entries["hessian"].pattern.num_colors <= 2
