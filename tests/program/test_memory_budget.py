@@ -107,7 +107,7 @@ def test_a_loop_in_blocks_computes_the_same(lengths):
             if operation.name == "stablehlo.while":
                 checkpoints.split(diff, operation, lengths)
     verify_module(module)
-    in_blocks = program._with_module(module)
+    in_blocks = program.with_module(module)
     np.testing.assert_allclose(in_blocks(W, X, XS), program(W, X, XS), rtol=1e-6)
     pairs = zip(in_blocks.grad((0, 1, 2))(W, X, XS), program.grad((0, 1, 2))(W, X, XS), strict=True)
     for ours, theirs in pairs:

@@ -7,7 +7,7 @@ import collections
 import graphlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -172,6 +172,36 @@ def test_an_import_of_an_internal_module_is_told():
         "compiler/pullback/nans/search.py imports pullback.frontend.keep, "
         "which docs/versions.md does not list"
     )
+
+
+def foreign_attributes(sources: Iterable[str]) -> set[str]:
+    """The private attributes that the files of a tool read of others than its own classes."""
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    read = (n for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) != "self")
+    return {n.attr for n in read if re.match("_[^_]", n.attr) and n.attr not in own}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_tools_read_no_private_attribute_of_the_core(tool):
+    sources = [path.read_text() for path in (COMPILER / tool).rglob("*.py")]
+    assert foreign_attributes(sources) <= {"_replace"}  # of named tuples
+
+
+def test_a_private_attribute_of_the_core_is_told():
+    own = "class Walk:\n  def _step(self, other): return self._bad, self.next._step(other)"
+    assert foreign_attributes([own]) == set()
+    assert foreign_attributes([own, "self._bad = program._stages.__len__()"]) == {"_stages"}
+
+
+def test_each_listed_module_is_needed():
+    """By a tool of ours, or by the pages on extensions."""
+    files = [path for tool in TOOLS for path in (COMPILER / tool).rglob("*.py")]
+    used = {m for path in files for m in imported_modules(path.read_text())}
+    pages = [ROOT / "docs" / f"{each}.md" for each in ("extending", "plugins", "write_a_pass")]
+    text = "\n".join(page.read_text() for page in pages)
+    single = {each for each in LISTED if not each.endswith(".*")}
+    assert not {each for each in single - used if f"{each} import" not in text}
 
 
 def test_listed_modules_are_there_and_not_private():

@@ -69,7 +69,7 @@ def _linear_in_last(program: Program, count: int) -> ModuleHandle:
 
 def _run(program: Program, operands: list[Any]) -> Any:
     check_operands(program, operands[len(program.constants) :])
-    placed = on_devices_of(program._environment.mesh, operands)
+    placed = on_devices_of(program.environment.mesh, operands)
     return program.unflatten(call_module(program.handle, *placed))
 
 
@@ -111,10 +111,10 @@ def _derivative(flat: Program, perturbed: tuple[int, ...]) -> ModuleHandle:
         transposed=lambda: _pullback(flat, perturbed),
         halves=lambda: _halves(flat, perturbed),
     )
-    around = flat._environment
+    around = flat.environment
     if around.host_callbacks:  # a rule may write where its function only prints
         with contextlib.suppress(PullbackError):
-            around = origin.program._environment
+            around = origin.program.environment
     return origin.handle(
         around,
         (*flat.in_avals, *tangents),
@@ -153,7 +153,7 @@ def _halves(flat: Program, perturbed: tuple[int, ...]) -> Halves:
 
     pushed = Origin(make, linear=linear, transposed=transposed)
     # What a linear map calls back for is used, or nobody misses it.
-    handle = pushed.handle(flat._environment, operands, moved, pure=True)
+    handle = pushed.handle(flat.environment, operands, moved, pure=True)
     late = (False,) * outs + (True,) * len(moved)
     gives = range(outs, outs + len(moved))
     return Halves(forward.handle, handle, range(args), late, gives, sources)
@@ -266,7 +266,7 @@ def _mapped(
 
     Return None if only JAX can batch it (it has batching rules or a mesh), or an op has no rule.
     """
-    around = origin.program._environment
+    around = origin.program.environment
     if around.has_batching_rules or around.mesh is not None:
         return None
     try:

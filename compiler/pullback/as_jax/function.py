@@ -9,7 +9,7 @@ import jax
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from pullback._jax import hijax, prng_keys
+from pullback._jax import hijax, prng_keys, tracing
 from pullback._jax.tangent_types import high_type
 from pullback.as_jax import (  # noqa: F401 -- each registers its ops in the table
     collectives,
@@ -26,7 +26,7 @@ from pullback.as_jax import (  # noqa: F401 -- each registers its ops in the tab
 from pullback.as_jax.evaluate import Evaluation, in_known_ops
 from pullback.as_jax.table import Array, Flat
 from pullback.autodiff import registry
-from pullback.errors import ArgumentMismatchError
+from pullback.errors import ArgumentMismatchError, PullbackError
 from pullback.ir.warn import warn_of_lost_rules
 from pullback.program import record
 from pullback_runtime._jax import mesh_of, sharding_on
@@ -36,7 +36,7 @@ from pullback_runtime.call._jax_arguments import promoted_dtype
 
 def as_jax(program: Any) -> Callable[..., Any]:
     """Return a plain function of JAX that does what a program does; see `Program.as_jax`."""
-    if program._environment.lost_after is not None:
+    if program.environment.lost_after is not None:
         warn_of_lost_rules()
     registry.load_all()  # of composites, also those of installed packages
     here = record.here(program).stage_rules()
@@ -73,6 +73,25 @@ def _off_explicit_axes(run: Flat, types: Sequence[Any]) -> Flat:
         return jax.sharding.auto_axes(run, axes=mesh.explicit_axes, out_sharding=out)(*operands)
 
     return on_auto_axes
+
+
+def check_values(name: str, arguments: Any) -> None:
+    """Raise PullbackError for arguments of which this process has no values, or not all."""
+    for leaf in jax.tree.leaves(arguments):
+        if tracing.is_tracer(leaf):
+            raise PullbackError(
+                f"{name} needs values, and is called while JAX traces",
+                where=f"in a call of pb.{name}(…)",
+                do="call it outside of jax.jit and other transformations: those of the function "
+                "itself go inside, as pb.grad(f) in the place of f",
+            )
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            raise PullbackError(
+                f"{name} needs all values of its arguments, and other processes have a part",
+                where=f"in a call of pb.{name}(…): {spell(jax.typeof(leaf))}",
+                do="give it arrays of this process, such as what "
+                "jax.experimental.multihost_utils.process_allgather(x, tiled=True) returns",
+            )
 
 
 def converted(path: str, aval: Any, value: Any) -> Array:

@@ -36,5 +36,5 @@ def one_call(program: Any, operation: Any) -> Callable[..., list[Array]]:
     interface = Interface(
         in_tree, out_tree, ins, outs, tuple(f"operand {i}" for i in range(len(ins)))
     )
-    handle = program._with_module(module, interface=interface, constants=()).handle
+    handle = program.with_module(module, interface=interface, constants=()).handle
     return lambda *args: call_module(handle, *args)

@@ -25,7 +25,7 @@ def of_file(
     description = {
         **container.versions(),
         **first,
-        "rules": rule_inventory(module),
+        "rules": ops.rule_inventory(module),
         "platforms": list(platforms),
     }
     if [*entries] != [_entries.FIRST]:
@@ -55,19 +55,3 @@ def _describe_types(program: Program) -> dict[str, Any]:
         return {}
     with as_ours():
         return {side: list(map(_avals.describe, avals)) for side, avals in sides.items()}
-
-
-def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
-    """List each function with rules once: op, name, rules, and the messages of rules that raise."""
-    found: dict[tuple[str, str], set[str]] = {}
-    refused: dict[tuple[str, str], dict[str, str]] = {}
-    for call in ops.walk_calls(module):
-        key = call.NAME, call.decomposition
-        found.setdefault(key, set()).update(call.symbols)
-        if said := call.refused:
-            refused.setdefault(key, {}).update(said)
-    return [
-        {"op": key[0], "function": key[1], "rules": sorted(rules)}
-        | ({ops.REFUSED: refused[key]} if key in refused else {})
-        for key, rules in sorted(found.items())
-    ]

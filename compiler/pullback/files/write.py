@@ -197,7 +197,7 @@ def _prepared(
         met = met_in(staged[0][0])
         refusals.refuse_refusals(program, met, reached, options.order is None)
         refusals.refuse_missing(program, met, reached)
-    around = program.rules.around(program._environment)  # of its rules as well
+    around = program.rules.around(program.environment)  # of its rules as well
     description = describe.of_program(program)
     if reached is not None:
         description[ORDER] = reached

@@ -53,7 +53,7 @@ def _prepared(program: Any, rules: CallTable) -> tuple[ir.Module, str]:
         _adopt_rules(module, program.rules, rules)
         shift_callbacks(module, len(rules.environment.host_callbacks))
         has_lost_checks = LOST_CHECKS in module.operation.attributes
-        rules.environment = rules.environment.with_called(program._environment, has_lost_checks)
+        rules.environment = rules.environment.with_called(program.environment, has_lost_checks)
     return module, symbol
 
 

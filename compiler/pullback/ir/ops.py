@@ -395,3 +395,19 @@ def _attribute(name: str, value: Any, context: ir.Context) -> ir.Attribute:
     if name in (RULE, TRANSPOSE_ONLY):
         return ir.StringAttr.get(value, context)
     return ir.FlatSymbolRefAttr.get(value, context)
+
+
+def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
+    """List each function with rules once: op, name, rules, and the messages of rules that raise."""
+    found: dict[tuple[str, str], set[str]] = {}
+    refused: dict[tuple[str, str], dict[str, str]] = {}
+    for call in walk_calls(module):
+        key = call.NAME, call.decomposition
+        found.setdefault(key, set()).update(call.symbols)
+        if said := call.refused:
+            refused.setdefault(key, {}).update(said)
+    return [
+        {"op": key[0], "function": key[1], "rules": sorted(rules)}
+        | ({REFUSED: refused[key]} if key in refused else {})
+        for key, rules in sorted(found.items())
+    ]

@@ -15,7 +15,7 @@ from pullback.ir.symbols import called
 from pullback.nans.links import Array
 from pullback.nans.report import NanOperand, NanPlace, NanReport
 from pullback.nans.walk import Around, Birth, Marks
-from pullback.program.derivation import result_paths
+from pullback.program.record import result_paths
 
 if TYPE_CHECKING:
     from pullback import Program

@@ -10,11 +10,10 @@ import numpy as np
 
 from pullback import Program, trace
 from pullback.api.transforms import program_of
-from pullback.as_jax.function import converted
+from pullback.as_jax.function import check_values, converted
 from pullback.errors import PullbackError
 from pullback.nans.report import NanReport
 from pullback.nans.search import search
-from pullback.program.argument_leaves import check_values
 from pullback.program.symbolic import SymbolicProgram
 
 MOVING = (jax.Array, np.ndarray, np.inexact, float, complex)

@@ -71,7 +71,7 @@ class Probes:
     def __init__(self, program: Program) -> None:
         program = _runnable(program)
         self.module = program.module
-        self._environment = program._environment
+        self._environment = program.environment
         evaluation = Evaluation(program)
         self.blocks = functools.cache(self._block)
         self._executable = functools.cache(self._compiled)

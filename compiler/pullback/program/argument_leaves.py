@@ -16,7 +16,7 @@ import numpy as np
 
 from pullback._jax import derivatives, tracing
 from pullback._jax.tangent_types import is_inexact
-from pullback.errors import ArgumentMismatchError, DerivativeTypeError, PullbackError
+from pullback.errors import ArgumentMismatchError, DerivativeTypeError
 from pullback_runtime.call._arguments import spell as spell
 
 FLOAT0 = jax.dtypes.float0
@@ -49,25 +49,6 @@ class Slot:
             self.aval.shape, self.aval.dtype, weak_type=weak, sharding=sharding
         )
         return Slot(aval, f"{what} of {self.path}", -1, self.position)
-
-
-def check_values(name: str, arguments: Any) -> None:
-    """Raise PullbackError for arguments of which this process has no values, or not all."""
-    for leaf in jax.tree.leaves(arguments):
-        if tracing.is_tracer(leaf):
-            raise PullbackError(
-                f"{name} needs values, and is called while JAX traces",
-                where=f"in a call of pb.{name}(…)",
-                do="call it outside of jax.jit and other transformations: those of the function "
-                "itself go inside, as pb.grad(f) in the place of f",
-            )
-        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-            raise PullbackError(
-                f"{name} needs all values of its arguments, and other processes have a part",
-                where=f"in a call of pb.{name}(…): {spell(jax.typeof(leaf))}",
-                do="give it arrays of this process, such as what "
-                "jax.experimental.multihost_utils.process_allgather(x, tiled=True) returns",
-            )
 
 
 def is_complex(aval: Any) -> bool:

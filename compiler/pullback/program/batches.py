@@ -17,9 +17,9 @@ from pullback.ir.symbols import erase_unreachable
 from pullback.passes import manager
 from pullback.passes.vmap import VMap
 from pullback.program import argument_leaves
-from pullback.program.derivation import INLINE, result_paths
+from pullback.program.derivation import INLINE
 from pullback.program.memo import once
-from pullback.program.record import Interface, R, Record
+from pullback.program.record import Interface, R, Record, result_paths
 from pullback.program.symbolic import SymbolicProgram
 
 BATCH = "batch"
@@ -76,7 +76,7 @@ def vmap(
 
 def _check_rules(program: Record) -> None:
     check_batching_rules(program)
-    around = program._environment
+    around = program.environment
     if around.has_batching_rules or around.axes:  # the devices need not be here
         what = "shardings" if around.axes else "batching rules (jax.custom_vmap)"
         raise PullbackError(
@@ -118,7 +118,7 @@ def _of_each_size(
 
 def check_batching_rules(program: Record) -> None:
     """Raise PullbackError for a program from a file that had batching rules."""
-    if program._environment.lost_batching_rules:
+    if program.environment.lost_batching_rules:
         raise PullbackError(
             "no vmap of this program from a file: it had batching rules (jax.custom_vmap), which "
             "a file does not keep",
@@ -176,7 +176,7 @@ def batched(program: R, in_axes: Sequence[int | None], size: int) -> tuple[R, li
     erase_unreachable(module)
     out_axes = tuple(0 if flag else None for flag in flags)
     stages = VMap(size, in_axes=tuple(in_axes), out_axes=out_axes), "symbol-dce"
-    return program._with_module(
+    return program.with_module(
         module,
         interface=_batch_interface(program, in_axes, out_axes, size),
         pattern=None,

@@ -55,7 +55,15 @@ from pullback.program.memo import once
 from pullback.program.memory_budget import Memory, Storage
 from pullback.program.provenance import Check, Fits, PlatformModule
 from pullback.program.read_residuals import residual_table
-from pullback.program.record import AnyProgram, Interface, P, R, Record, with_result_types
+from pullback.program.record import (
+    AnyProgram,
+    Interface,
+    P,
+    R,
+    Record,
+    result_paths,
+    with_result_types,
+)
 from pullback.program.residual_table import ResidualTable
 from pullback_runtime._jax import operations_where
 from pullback_runtime.ir import _module
@@ -124,13 +132,6 @@ class Signature:
             f"but it returned {_described(self.out)}",
             do="return a tuple or a list of two, or leave out has_aux",
         )
-
-
-def result_paths(program: AnyProgram) -> list[str]:
-    """Return the paths of the leaves of a result, such as `result` or `result[0]['w']`."""
-    result = jax.tree.unflatten(program.out_tree, program.out_avals)
-    paths = jax.tree_util.tree_flatten_with_path(result)[0]
-    return ["result" + jax.tree_util.keystr(path) for path, _ in paths]
 
 
 def jvp(

@@ -91,14 +91,14 @@ class Origin:
 @once
 def _on(program: Record, platform: str) -> ModuleHandle | None:
     made = program._on(platform)
-    return handle_of(made) if platform in made._environment.platforms else None
+    return handle_of(made) if platform in made.environment.platforms else None
 
 
 def handle_of(program: Record) -> ModuleHandle:
     """Return the handle of a program; hidden constants are its leading operands."""
     hidden = tuple(jax.typeof(constant) for constant in program.constants)
     flat = _flat(program, hidden)
-    around = program._environment
+    around = program.environment
     return Origin(lambda: flat).handle(
         around,
         flat.in_avals,
@@ -159,7 +159,7 @@ def _read(handle: ModuleHandle) -> Any:
     content = handle.load() if handle.source is None else handle.source
     program = hooks.files().of_module(_module.parse(content, _jax.context()), handle.entry)
     environment = dataclasses.replace(
-        program._environment,
+        program.environment,
         host_callbacks=handle.host_callbacks,
         keepalives=handle.keepalives,
     )

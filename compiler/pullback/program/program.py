@@ -211,10 +211,10 @@ class Program(Record):
             as_run(chosen.module, simplify),
             backend=backend,
             arg_names=(*hidden, *self.arg_paths),
-            host_callbacks=chosen._environment.host_callbacks,
-            keepalives=chosen._environment.keepalives,
+            host_callbacks=chosen.environment.host_callbacks,
+            keepalives=chosen.environment.keepalives,
             convention=self._convention,
-            mesh=chosen._environment.mesh,
+            mesh=chosen.environment.mesh,
             **options,
         )
 
@@ -280,7 +280,7 @@ class Program(Record):
 
     @functools.cached_property
     def _callee(self) -> Callee:
-        return Callee(self.handle, (), self._convention, self._environment.mesh)
+        return Callee(self.handle, (), self._convention, self.environment.mesh)
 
     @functools.cached_property
     def handle(self) -> pullback_runtime.ModuleHandle:

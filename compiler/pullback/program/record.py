@@ -118,7 +118,7 @@ class AnyProgram:
         return f"{ELIDED}: `program.asm()` has all\n{text}" if is_elided(text) else text
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._spelt()})"
+        return f"{type(self).__name__}({spell_types(self)})"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the types, and the functions of the module, folded."""
@@ -173,11 +173,19 @@ class AnyProgram:
         """The name of each leaf of the arguments, such as `params['w']`."""
         return self._interface.arg_paths
 
-    def _spelt(self) -> str:
-        """Return the types, as in `(x: float32[3]) -> (float32[])`."""
-        named = zip(self.arg_paths, self.in_avals, strict=True)
-        arguments = ", ".join(f"{path}: {spell(aval)}" for path, aval in named)
-        return f"({arguments}) -> ({', '.join(map(spell, self.out_avals))})"
+
+def spell_types(program: AnyProgram) -> str:
+    """Return the types of a program, as in `(x: float32[3]) -> (float32[])`."""
+    named = zip(program.arg_paths, program.in_avals, strict=True)
+    arguments = ", ".join(f"{path}: {spell(aval)}" for path, aval in named)
+    return f"({arguments}) -> ({', '.join(map(spell, program.out_avals))})"
+
+
+def result_paths(program: AnyProgram) -> list[str]:
+    """Return the paths of the leaves of a result, such as `result` or `result[0]['w']`."""
+    result = jax.tree.unflatten(program.out_tree, program.out_avals)
+    paths = jax.tree_util.tree_flatten_with_path(result)[0]
+    return ["result" + jax.tree_util.keystr(path) for path, _ in paths]
 
 
 P = TypeVar("P", bound=AnyProgram)
@@ -224,7 +232,8 @@ class Record(AnyProgram):
         return self._lowered.rules
 
     @property
-    def _environment(self) -> Environment:
+    def environment(self) -> Environment:
+        """Return what the module needs where it runs, such as devices and callbacks."""
         return self._lowered.environment
 
     @functools.cached_property
@@ -252,7 +261,7 @@ class Record(AnyProgram):
         if platform not in self.platforms:
             raise no_variant(self.platforms, platform)
         found = self._on(platform)
-        environment = dataclasses.replace(found._environment, platforms=(platform,))
+        environment = dataclasses.replace(found.environment, platforms=(platform,))
         lowered = dataclasses.replace(found._lowered, environment=environment)
         source = dataclasses.replace(found._source, lower=None)
         return dataclasses.replace(found, _lowered=lowered, _source=source)
@@ -314,10 +323,13 @@ class Record(AnyProgram):
         changes: dict[str, Any] = {"_further": tuple(further), "_stages": stages, "entries": {}}
         return dataclasses.replace(self, _lowered=first, **changes)
 
-    def _with_module(self, module: ir.Module, **changes: Any) -> Self:
+    def with_module(self, module: ir.Module, **changes: Any) -> Self:
         """Return the program of a module that was made of this one's, by the same rules.
 
         It cannot be made again, unless `changes` say how.
+
+        Args:
+          changes: other attributes, such as the `interface` of a module of other arguments.
         """
         lowered = self._lowered.with_module(module)
         origin = {"_source": NO_SOURCE, "_stages": (), "_further": (), "entries": {}}
@@ -349,6 +361,11 @@ def together(programs: Iterable[R]) -> R:
 def here(program: R, backend: str | None = None) -> R:
     """Return the program for a backend, by default JAX's; for its first one if that fails."""
     return program._on(backend or pullback_runtime.default_backend())
+
+
+def traced_jaxpr(program: Record) -> Any:
+    """Return the closed jaxpr that a program was traced to; None if it was loaded or derived."""
+    return None if program._stages else program._source.closed
 
 
 def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:

@@ -23,7 +23,7 @@ from pullback.errors import MissingRuleError
 from pullback.ir.modules import text_of
 from pullback.passes.pipelines import Stage
 from pullback.program import derivation, hooks, symbolic_in_jax
-from pullback.program.record import AnyProgram, Interface, no_variant
+from pullback.program.record import AnyProgram, Interface, no_variant, spell_types
 from pullback_runtime._errors import ArgumentError, DimensionError
 from pullback_runtime._jax import symbols_in
 from pullback_runtime.call import _jax_trees
@@ -153,12 +153,12 @@ class SymbolicProgram(AnyProgram):
             raise DimensionError(
                 f"sizes of {', '.join(sizes) or 'no symbol'} are given, and the program has the "
                 f"symbols {', '.join(self.symbols)}",
-                where=self._spelt(),
+                where=spell_types(self),
                 do=f"give a number for each: {', '.join(f'{each}=…' for each in self.symbols)}",
             )
         if others := [size for size in sizes.values() if not hasattr(size, "__index__")]:
             raise DimensionError(
-                f"{others[0]!r} is no size", where=self._spelt(), do="give integers"
+                f"{others[0]!r} is no size", where=spell_types(self), do="give integers"
             )
         sized = [dimensions.sized(sizes, aval) for aval in self.in_avals]
         return self.at(self._sizes(sized))

@@ -24,13 +24,14 @@ from pullback._jax import (
 )
 from pullback._jax.tangent_types import is_inexact
 from pullback.as_jax.derivative_ops import ATTRIBUTE, RuleInModule
+from pullback.as_jax.function import check_values
 from pullback.autodiff import registry
 from pullback.errors import PullbackError, headline
 from pullback.frontend.closures import reflect
 from pullback.frontend.rules.kept_call import KeptCall
 from pullback.ir import locations
 from pullback.ir.masks import Asked
-from pullback.program.argument_leaves import check_values
+from pullback.program.record import traced_jaxpr
 from pullback.program.symbolic import SymbolicProgram
 from pullback.testing.comparison import Comparison
 from pullback.testing.findings import Finding, Report
@@ -138,7 +139,7 @@ def _traced(f_or_program: Any, args: Sequence[Any]) -> Any:
             where=repr(given),
             do="give them: check_rules(program.with_sizes(…))",
         )
-    if given._source.closed is not None and not given._stages:
+    if traced_jaxpr(given) is not None:
         return given
     args, kwargs = jax.tree.unflatten(given.in_tree, given.in_avals)
     return trace(given.as_jax())(*args, **kwargs)
@@ -178,7 +179,7 @@ class _Check:
 
     def _met(self, args: Sequence[Any]) -> dict[str, list[call_operands.Met]]:
         """Return the calls that the program reaches, with their operands, by key."""
-        closed = self.program._source.closed
+        closed = traced_jaxpr(self.program)
         kept = self.program.rules.keeper.keep(closed)
         arguments = [*self.program.constants, *self._arguments(args, closed)]
         found: dict[str, list[call_operands.Met]] = {}

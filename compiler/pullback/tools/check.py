@@ -70,7 +70,7 @@ def _nothing_to_check(source: Source, report: Report) -> UsageError:
             do="check them: --installed",
         )
     program = source.program
-    if isinstance(program, Program) and program._environment.lost_after is not None:
+    if isinstance(program, Program) and program.environment.lost_after is not None:
         return UsageError(
             f"no rule was found in `{source.spec}`: jax.export leaves out the rules of functions",
             do="save the function with pb.trace(f)(…).save, and check that file",

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import jax
 from rich.filesize import decimal
 
 import pullback
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError, UsageError
 from pullback.passes.as_run import as_run
-from pullback.program.derivation import Signature
+from pullback.program.record import positions_by_argument
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.plugins import load_rules
 from pullback.tools.show import note, show_ir, working, write, writing
@@ -72,13 +71,15 @@ def _one_mode(given: dict[str, bool], batch: int | None) -> str | None:
 
 def _check_movable(program: Any, wrt: Positions) -> None:
     """Raise UsageError for a position of an argument that has no derivative at all."""
-    args = Signature.of(program).args
+    count = len(program.in_tree.children()[0].children())
+    places = positions_by_argument(program.in_tree, 0)[:count]
     for number in () if wrt is None else wrt if isinstance(wrt, tuple) else (wrt,):
-        leaves = jax.tree.leaves(args[number]) if -len(args) <= number < len(args) else ()
-        if leaves and not any(is_inexact(slot.aval) for slot in leaves):
+        leaves = places[number] if -count <= number < count else range(0)
+        avals = [program.in_avals[leaf] for leaf in leaves]
+        if avals and not any(map(is_inexact, avals)):
             raise UsageError(
-                f"argument {number} has no derivative: it is {spell(leaves[0].aval)}",
-                where=leaves[0].path,
+                f"argument {number} has no derivative: it is {spell(avals[0])}",
+                where=program.arg_paths[leaves[0]],
                 do="name arguments of a float or complex type in --wrt",
             )
 

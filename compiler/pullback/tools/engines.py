@@ -94,9 +94,9 @@ def run_xla(program: Program, values: Arrays, backend: str | None) -> Arrays:
     executable = pullback_runtime.compile(
         program.module,
         backend=backend,
-        host_callbacks=program._environment.host_callbacks,
-        keepalives=program._environment.keepalives,
-        mesh=program._environment.mesh,
+        host_callbacks=program.environment.host_callbacks,
+        keepalives=program.environment.keepalives,
+        mesh=program.environment.mesh,
     )
     return [np.asarray(result) for result in executable(*program.constants, *values)]
 

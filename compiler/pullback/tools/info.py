@@ -12,9 +12,8 @@ import click
 import pullback
 from pullback import Program
 from pullback.errors import UsageError
-from pullback.files.describe import rule_inventory
 from pullback.ir import ops
-from pullback.program.derivation import result_paths
+from pullback.program.record import result_paths, spell_types
 from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import is_text, standard_input
 from pullback.tools.targets import naming
@@ -51,10 +50,10 @@ def facts(content: Any, program: Program | SymbolicProgram, entry: str) -> dict[
     if isinstance(program, SymbolicProgram):
         found["symbols"] = [*program.symbols]
         found["constraints"] = [*constraints_in(program.in_avals)]
-    elif program._environment.axes:
-        found["mesh"] = dict(program._environment.axes)
+    elif program.environment.axes:
+        found["mesh"] = dict(program.environment.axes)
     if len(program.entries) > 1:
-        found["entries"] = {name: each._spelt() for name, each in program.entries.items()}
+        found["entries"] = {name: spell_types(each) for name, each in program.entries.items()}
     found["arguments"] = _values(program.arg_paths, program.in_avals)
     found["results"] = _values(result_paths(program), program.out_avals)
     if isinstance(program, Program) and program.pattern is not None:
@@ -115,7 +114,7 @@ def _rules(program: Program) -> list[dict[str, Any]]:
             "exported": each["function"] in exported,
             "refused": {k: " ".join(said.split()) for k, said in each.get(ops.REFUSED, {}).items()},
         }
-        for each in rule_inventory(program.module)
+        for each in ops.rule_inventory(program.module)
     ]
 
 

@@ -186,7 +186,7 @@ def _with_rule(program: Program, backward: Program, lost_after: int | None) -> P
     args, kwargs = jax.tree.unflatten(program.in_tree, program.in_avals)
     traced = trace(function, platforms=program.platforms)(*args, **kwargs)
     interface = dataclasses.replace(traced._interface, arg_paths=program.arg_paths)
-    environment = dataclasses.replace(traced._environment, lost_after=lost_after)
+    environment = dataclasses.replace(traced.environment, lost_after=lost_after)
     lowered = dataclasses.replace(traced._lowered, environment=environment)
     return dataclasses.replace(traced, interface=interface, _lowered=lowered)
 
