@@ -49,7 +49,7 @@ help:
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
 	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, Quax, jet on a saved file"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
-	@echo "make browser   the page of pullback view in Chromium"
+	@echo "make browser   the page of pullback view, and the site, in Chromium"
 	@echo "make next-jax [JAX=VERSION]   what decides with a JAX that nobody has tried; see docs/next_jax.md"
 	@echo "make libraries   programs of other libraries, in memory and as files"
 	@echo "make tpu    compile for a TPU that is not here"
@@ -305,15 +305,16 @@ interpreters:
 	$(AS_JAX)/bin/python -m pip install --quiet $(PIP_ARGS) asdex folx quax equinox flax
 	JAX_PLATFORMS=cpu $(AS_JAX)/bin/python -m tests.interpreters
 
-# The page of `pullback view` in Debian's Chromium: clicks, keys, and how long it takes to open.
+# The page of `pullback view` in Debian's Chromium: clicks, keys, and how long it takes to open. Then
+# the site of the documentation: what the search finds first, and whether pages fit a phone.
 # Screenshots, wide and narrow, light and dark, are in out/browser: look at them.
 BROWSER ?= .venv-browser
-browser:
+browser: docs
 	@for command in chromium chromedriver; do command -v $$command >/dev/null || { \
 	  echo "no $$command: apt-get install chromium chromium-driver" >&2; exit 1; }; done
 	$(MAKE) setup VENV=$(BROWSER)
 	$(BROWSER)/bin/python -m pip install --quiet $(PIP_ARGS) selenium ai-edge-model-explorer
-	JAX_PLATFORMS=cpu $(BROWSER)/bin/python -m pytest -rA tests/tools/browser.py
+	JAX_PLATFORMS=cpu $(BROWSER)/bin/python -m pytest -rA tests/tools/browser.py tests/docs/browser.py
 
 # Wrong formulas and drivers, each in a copy of the sources: the tests must fail on every one.
 mutants: setup

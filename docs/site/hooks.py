@@ -31,6 +31,9 @@ import raised  # noqa: E402
 SHOWN = [f"source/{name}.md" for name in ("CONTRIBUTING", "CHANGELOG")]
 """Pages of other folders that the navigation names."""
 
+BOOST = {"dialect.md": 0.5}
+"""What the search multiplies the score of a page by: functions come before ops of their name."""
+
 OUTSIDE = "---\nsearch: {exclude: true}\n---\n"
 """The head of a page with a source file, which the search is to leave out."""
 
@@ -81,6 +84,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     name = page.file.src_uri
     if page.meta.get("search"):
         return markdown
+    page.meta["search"] = {"boost": BOOST.get(name, 1)}
     if name.removesuffix(".md") in notebooks.PAGES:
         title, _, rest = markdown.partition("\n")
         file = f"notebooks/{name.removesuffix('.md')}.ipynb"
