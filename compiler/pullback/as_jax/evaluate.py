@@ -20,7 +20,6 @@ from pullback.as_jax.one_call import one_call
 from pullback.as_jax.source_lines import at
 from pullback.as_jax.table import Array, Flat, OpInJax, refusal
 from pullback.autodiff.checks import lacks_rule
-from pullback.autodiff.state import Differentiation
 from pullback.autodiff.zeros import stays_zero
 from pullback.errors import MissingRuleError, PullbackError, headline
 from pullback.ir import build
@@ -76,8 +75,9 @@ class Evaluation:
         key = view.decomposition, backward, given
         if key not in self._forward_maps:
             module = self._program.module
-            with _jax.working_in(module), Differentiation(module, self._program.rules) as diff:
-                self._forward_maps[key] = forward_map(diff, view.op, backward, mask, given)
+            self._forward_maps[key] = forward_map(
+                module, self._program.rules, view.op, backward, mask, given
+            )
             in_known_ops(module)
             self._functions = functions(module)
         return self._forward_maps[key]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback import _jax
 from pullback._jax import ir, remat
 from pullback.autodiff.batch_rules import BATCHES, MappedOp, batch, batch_alike
 from pullback.autodiff.batching import BatchSignature
@@ -477,17 +478,23 @@ def _with_results(diff: Differentiation, name: str, mask: str) -> str:
     return name if "0" not in mask else diff.cached(("results", name, mask), derive)
 
 
-def forward_map(diff: Differentiation, operation: Any, bwd: str, mask: str, given: str) -> str:
+def forward_map(
+    module: ir.Module, rules: Any, operation: Any, bwd: str, mask: str, given: str
+) -> str:
     """Transpose a backward rule of a custom_vjp_call in those of its results that are `given`.
 
     Args:
+      module: gets the transposed function.
+      rules: those that are not in the module yet.
       mask: the operands that the rule gives cotangents of.
 
     Returns:
-      a function (residuals…, tangents of the given operands…) → (tangents of inexact results…).
+      the name of a function (residuals…, tangents of the given operands…) → (tangents of inexact
+      results…).
     """
     takes = masked(masked(ops.inexact_positions(operation.operands), mask), given)
-    return _forward_of_backward(diff, operation, _with_results(diff, bwd, given), takes)
+    with _jax.working_in(module), Differentiation(module, rules) as diff:
+        return _forward_of_backward(diff, operation, _with_results(diff, bwd, given), takes)
 
 
 def _forward_of_backward(
