@@ -231,6 +231,13 @@ MODULES = {
         ("5xf32", "5xf32", "f32"),
         [X, X],
     ),
+    "attributes of other dialects, as Reactant and XLA write them": (
+        "%r = stablehlo.transpose %0, dims = [1, 0] {enzymexla.bounds = [[0, 4]], result_layout ="
+        " dense<[0, 1]> : tensor<2xindex>, operand_layout = dense<[1, 0]> : tensor<2xindex>,"
+        ' enzyme.disable_mincut, acme.rounding = "up"} : (tensor<2x3xf32>) -> tensor<3x2xf32>',
+        ("2x3xf32", "3x2xf32"),
+        [np.arange(6, dtype=np.float32).reshape(2, 3)],
+    ),
     "accuracy": (
         "%r = stablehlo.exponential %0 {result_accuracy = #stablehlo.result_accuracy<mode ="
         " #stablehlo.result_accuracy_mode<HIGHEST>>} : tensor<5xf32>",
@@ -287,9 +294,14 @@ def test_an_op_without_counterpart_is_refused_with_its_line():
     ("body", "types", "words"),
     [
         (
-            '%r = "stablehlo.negate"(%0) {acme.rounding = "up"} : (tensor<f32>) -> tensor<f32>',
+            '%r = "stablehlo.negate"(%0) {chlo.rounding = "up"} : (tensor<f32>) -> tensor<f32>',
             ("f32", "f32"),
-            "stablehlo.negate with the attribute acme.rounding",
+            "stablehlo.negate with the attribute chlo.rounding",
+        ),
+        (
+            '%r = "stablehlo.negate"(%0) {rounding = "up"} : (tensor<f32>) -> tensor<f32>',
+            ("f32", "f32"),
+            "stablehlo.negate with the attribute rounding",
         ),
         (
             "%s = stablehlo.constant dense<2.0> : tensor<f32>"

@@ -22,8 +22,11 @@ Array = Any
 Flat = Callable[..., list[Array]]
 """A function of arrays that returns a list of arrays."""
 
-IGNORED = frozenset({*SHARDINGS, "mhlo.frontend_attributes"})
+IGNORED = frozenset({*SHARDINGS, "mhlo.frontend_attributes", "operand_layout", "result_layout"})
 """Attributes that say how an op runs, and not what its results are."""
+
+LOOKED_AT = frozenset({"chlo", "mhlo", "pullback", "stablehlo"})
+"""Dialects whose discardable attributes may change a result; XLA drops those of others."""
 
 
 class _Read:
@@ -108,10 +111,12 @@ class OpInJax:
         return refusal(self.operation, what)
 
     def check_attributes(self) -> None:
-        """Raise NoJaxCounterpartError for an attribute that was not read."""
+        """Raise NoJaxCounterpartError for an unread attribute that may change a result."""
         names = set(_names(self.operation))
         for name in sorted(names - self.attributes.names - IGNORED):
-            raise self.refusal(f"with the attribute {name}")
+            dialect, dot, _ = name.partition(".")
+            if not dot or dialect in LOOKED_AT:
+                raise self.refusal(f"with the attribute {name}")
 
 
 def _names(operation: Any) -> Iterator[str]:

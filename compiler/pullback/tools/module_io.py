@@ -90,6 +90,7 @@ def parse_module(content: bytes | str, name: str = "-") -> ir.Module:
         module = ir.Module.parse(text, context)
     if _mhlo.may_be_in(text.encode()):
         _mhlo.read(module)
+    _module.end_in_func_return(module)
     _module.name_locations(module, name)
     return module
 

@@ -263,6 +263,7 @@ def _open_foreign(content: bytes, context: ir.Context, trusted: bool) -> Opened:
         raise ArtifactError(
             "the file holds an empty module", do="it must be StableHLO text or bytecode"
         )
+    _module.end_in_func_return(module)
     return opened(module)
 
 

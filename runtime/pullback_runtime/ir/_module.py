@@ -212,12 +212,33 @@ def is_function(op: Any) -> bool:
 
 
 def make_private(module: ir.Module, keep: str) -> None:
-    """Make every function but `keep` private, so that symbol-dce can drop the unreached."""
+    """Make every function but `keep` private, so that symbol-dce can drop the unreached.
+
+    Ops without a symbol, such as `llvm.module_flags`, are erased: JAX merges modules by symbols.
+    """
     with module.context:
         private, public = ir.StringAttr.get("private"), ir.StringAttr.get("public")
-    for op in module.body.operations:
+    for op in list(module.body.operations):
         if is_function(op):
             op.attributes["sym_visibility"] = public if op.name.value == keep else private
+        elif "sym_name" not in op.attributes:
+            erase(op.operation)
+
+
+def end_in_func_return(module: ir.Module) -> None:
+    """Replace `stablehlo.return`, which MLIR lets end a function too, with `func.return`."""
+    with erasing():
+        for function in filter(is_function, module.body.operations):
+            for block in function.regions[0].blocks:
+                end = block.operations[len(block.operations) - 1].operation
+                if end.name == "stablehlo.return":
+                    ir.Operation.create(
+                        "func.return",
+                        operands=list(end.operands),
+                        loc=end.location,
+                        ip=ir.InsertionPoint(end),
+                    )
+                    erase(end)
 
 
 def drop_unreached(module: ir.Module) -> None:
