@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from pullback import _jax
 from pullback._jax import ir
 from pullback.ir.dead_ops import erase_dead_ops
@@ -92,6 +94,48 @@ def test_a_carry_that_only_feeds_a_dead_one_of_an_inner_loop_goes():
     inner = loop.regions[1].blocks[0].operations[0].operation
     assert [len(loop.results), len(inner.results)] == [2, 2]
     assert "cosine" not in text
+
+
+def deep(depth: int, i: int = 0) -> str:
+    """Return the ops of loops within loops, which carry %a and %b."""
+    j = i + 1
+    if i == depth:
+        return f"""
+          %s{i} = stablehlo.sine %a{i} : tensor<f32>
+          %t{i} = stablehlo.cosine %b{i} : tensor<f32>"""
+    return f"""
+      %s{i}, %t{i} = "stablehlo.while"(%a{i}, %b{i}) ({{
+      ^bb0(%c{j}: tensor<f32>, %d{j}: tensor<f32>):
+        stablehlo.return %p : tensor<i1>
+      }}, {{
+      ^bb0(%a{j}: tensor<f32>, %b{j}: tensor<f32>):
+        {deep(depth, j)}
+        stablehlo.return %s{j}, %t{j} : tensor<f32>, tensor<f32>
+      }}) : (tensor<f32>, tensor<f32>) -> (tensor<f32>, tensor<f32>)"""
+
+
+def calls_to_sweep(depth: int) -> int:
+    """Return how many Python calls it takes to erase the dead carry of nested loops."""
+    module = ir.Module.parse(
+        f"""
+        func.func @main(%a0: tensor<f32>, %b0: tensor<f32>, %p: tensor<i1>) -> tensor<f32> {{
+          {deep(depth)}
+          return %s0 : tensor<f32>
+        }}
+        """,
+        _jax.context(),
+    )
+    table, events = functions(module), list[str]()
+    with _jax.working_in(module):
+        sys.setprofile(lambda frame, event, value: events.append(event))
+        erase_dead_ops(table["main"].regions[0].blocks[0], table)
+        sys.setprofile(None)
+    assert "cosine" not in str(module)
+    return events.count("call")
+
+
+def test_a_loop_is_analyzed_with_those_around_it_and_not_again():
+    assert calls_to_sweep(24) < 5 * calls_to_sweep(6)
 
 
 SHARDED = """

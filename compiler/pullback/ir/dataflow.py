@@ -56,7 +56,6 @@ class _Solver(Generic[Fact]):
         self.functions = functions
         self.everywhere: dict[Value, Fact] = {}
         self._summaries: dict[Any, list[Fact] | None] = {}
-        self._fixpoints: dict[Any, tuple[dict[Value, Fact], list[Fact]]] = {}  # by a loop's body
 
     def join(self, x: Fact, y: Fact) -> Fact:
         """Return the least fact that both of these imply."""
@@ -121,8 +120,7 @@ class _Solver(Generic[Fact]):
 
         A loop would else begin anew in each iteration over the loops around it: 2^depth times.
         """
-        known, fixpoint = self._fixpoints.get(body, ({}, carries))
-        return self._joined(carries, fixpoint) if known is facts else carries
+        return self._joined(carries, self.of(body.arguments, facts))
 
     def _join_into(self, facts: dict[Value, Fact], values: Any, given: Any) -> None:
         for v, fact in zip(values, given, strict=True):
@@ -175,7 +173,6 @@ class ForwardAnalysis(_Solver[Fact]):
         carries = self._resumed(body, carries, facts)
         while (grown := self._joined(carries, self.block(body, carries, facts))) != carries:
             carries = grown
-        self._fixpoints[body] = facts, carries
         (goes_on,) = self.block(cond, carries, facts)
         return [self.chosen(fact, goes_on) for fact in carries]
 
@@ -221,7 +218,7 @@ class BackwardAnalysis(_Solver[Fact]):
             before = self.block(cond, [self.decides(loop, carries)], facts)
             grown = self._joined(carries, before, self.block(body, carries, facts))
             if grown == carries:
-                self._fixpoints[body] = facts, carries
+                self._join_into(facts, body.arguments, carries)
                 return carries
             carries = grown
 

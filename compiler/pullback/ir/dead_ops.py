@@ -36,6 +36,9 @@ class Liveness(BackwardAnalysis[bool]):
     """Find live values: those that a live op, or one with an effect, uses.
 
     A call uses all of its operands.
+
+    Attributes:
+      carries: which carries of the loops analyzed so far are live, by the body of the loop.
     """
 
     bottom = False
@@ -43,6 +46,7 @@ class Liveness(BackwardAnalysis[bool]):
     def __init__(self, functions: dict[str, Any]) -> None:
         super().__init__(functions)
         self.purity = Purity(functions)
+        self.carries: dict[Any, list[bool]] = {}
 
     def join(self, x: bool, y: bool) -> bool:
         return x or y
@@ -56,6 +60,10 @@ class Liveness(BackwardAnalysis[bool]):
 
     def transfer(self, operation: Any, given: list[bool], facts: dict[Value, bool]) -> list[bool]:
         return [self.decides(operation, given)] * len(uses(operation))
+
+    def loop(self, loop: Any, carries: list[bool], facts: dict[Value, bool]) -> list[bool]:
+        found = self.carries[blocks(loop)[1]] = super().loop(loop, carries, facts)
+        return found
 
 
 class _Sweep:
@@ -78,10 +86,12 @@ class _Sweep:
             self._manual(operation, used)
 
     def _loop(self, operation: Any, used: list[bool]) -> None:
-        live = self.liveness.loop(operation, used, {})
-        if not all(live):
-            operation = _keep(operation, live, operands=live)
         cond, body = blocks(operation)
+        if body not in self.liveness.carries:  # no loop around it was analyzed
+            self.liveness.loop(operation, used, {})
+        live = self.liveness.carries[body]
+        if not all(live):
+            _keep(operation, live, operands=live)
         _keep_returned(body, live)
         for block in (cond, body):
             self.block(block)

@@ -58,7 +58,10 @@ class Invariants:
         operation = None if isinstance(v, ir.BlockArgument) else v.owner.operation
         if operation is None or self._may_be_replaced(operation):
             return NO
-        return (inputs_of(v, operation), False) if self._is_movable(operation) else NO
+        if self._is_movable(operation):
+            return inputs_of(v, operation), False
+        self._is_invariant.update(dict.fromkeys(operation.results, False))  # control flow has many
+        return NO
 
     def _may_be_replaced(self, operation: Any) -> bool:
         rule = None if self._is_swept else RULES.get(operation.name)
