@@ -14,6 +14,7 @@ import pullback as pb
 import pullback_runtime
 from pullback.ir.modules import clone
 from pullback.passes.manager import run_pipeline
+from tests.rules.processes import run_python
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -306,17 +307,30 @@ BAD = {
         jnp.add, (X, X), (SERIES, SERIES[:2])
     ),
     "a series without terms": lambda: pb.jet(jnp.sin, (X,), ([],)),
-    "must have type float64[3], but it is float64[]": lambda: pb.jet(jnp.sin, (X,), ([1.0],)),
-    "must have type float64[3], but it is float32[3]": lambda: pb.jet(
+    "float64[3], as its argument, but it is float64[]": lambda: pb.jet(jnp.sin, (X,), ([1.0],)),
+    "float64[3], as its argument, but it is float32[3]": lambda: pb.jet(
         jnp.sin, (X,), ([np.ones(3, np.float32)],)
     ),
-    "an integer has no series": lambda: pb.jet(jnp.multiply, (X, 3), (SERIES, SERIES)),
+    "float64[3], as its argument, but it is complex128[3]": lambda: pb.jet(
+        jnp.sin, (X,), ([1j * X],)
+    ),
+    "float64[3], as its argument, but it is int64[3]": lambda: pb.jet(
+        jnp.sin, (X,), ([np.arange(3)],)
+    ),
+    "float64[3], as its argument, but it is a NoneType": lambda: pb.jet(
+        jnp.sin, (X,), ([X, None],)
+    ),
+    "pass None there, or convert the argument, int64[], to a float": lambda: pb.jet(
+        jnp.multiply, (X, 3), (SERIES, SERIES)
+    ),
     "2 series for 1 arguments": lambda: pb.jet(jnp.sin, (X,), (SERIES, SERIES)),
     "must be tuples or lists": lambda: pb.jet(jnp.sin, X, (SERIES,)),
     "a series is a list of terms": lambda: pb.jet(jnp.sin, (X,), (X,)),
     "another structure than its argument": lambda: pb.jet(two, (X, {"b": X}), (SERIES, SERIES)),
     "no argument of pb.jet has a series": lambda: pb.jet(jnp.sin, (3,), (None,)),
     "a Taylor series of order 0": lambda: pb.trace(jnp.sin)(X).jet(0),
+    "a Taylor series of order -1": lambda: pb.trace(jnp.sin)(X).jet(-1),
+    "a Taylor series of order True": lambda: pb.trace(jnp.sin)(X).jet(True),
     "a Taylor series of order 2.5": lambda: pb.trace(jnp.sin)(X).jet(2.5),
 }
 
@@ -328,10 +342,28 @@ def test_bad_input_is_an_error(words):
     assert words in str(caught.value)
 
 
-def test_an_error_of_a_series_has_its_path():
-    with pytest.raises(pb.ArgumentMismatchError) as caught:
-        pb.jet(two, (X, {"b": X}), (SERIES, {"b": X}))
+PATHS = {
+    "series[1]['b']": [X, None, SERIES[:2], []],
+    "series[1]['b'][1]": [[X, 2.0, X], [X, X[:2], X], [X, np.float32(X), X]],
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_error_of_a_series_has_its_path(path):
+    for given in PATHS[path]:
+        with pytest.raises(pb.ArgumentMismatchError) as caught:
+            pb.jet(two, (X, {"b": X}), (SERIES, {"b": given}))
+        assert caught.value.where == path
+    with pytest.raises(pb.ArgumentMismatchError, match=r"an integer has no series") as caught:
+        pb.jet(lambda x, n: x * n["b"], (X, {"b": 3}), (SERIES, {"b": SERIES}))
     assert caught.value.where == "series[1]['b']"
+
+
+def test_a_program_names_the_term_that_does_not_fit():
+    program = pb.trace(two)(X, {"b": X}).jet(2)
+    with pytest.raises(pullback_runtime.ArgumentError) as caught:
+        program(X, {"b": X}, SERIES[:2], {"b": [X, X[:2]]})
+    assert "(term 2 of tree['b']) has the wrong shape: expected float64[3]" in str(caught.value)
 
 
 def test_a_missing_rule_is_the_error_of_forward_mode():
@@ -353,8 +385,64 @@ def test_a_missing_rule_is_the_error_of_forward_mode():
     close(pb.jet(stopped, (X,), (SERIES,))[1], [X * t for t in SERIES])
 
 
+def test_a_missing_rule_is_at_the_line_of_its_op():
+    def called_back(x):
+        return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((3,), np.float64), x)
+
+    with pytest.raises(pb.MissingRuleError, match=r"no jvp rule for `pure_callback`") as caught:
+        pb.jet(called_back, (X,), (SERIES,))
+    assert "test_jet.py" in caught.value.where
+    assert caught.value.do == "wrap this step in jax.custom_vjp or jax.custom_jvp"
+
+
 def test_the_pass_leaves_no_helper_functions():
     program = pb.trace(jnp.tanh)(X)
     module = clone(program.module)
     run_pipeline(module, "jet{order=2}")
     assert str(module).count("func.func") == 1
+
+
+ON_TWO_DEVICES = """
+import jax, jax.numpy as jnp, numpy as np
+from jax import lax
+from jax.sharding import AxisType, PartitionSpec as P
+from tests.passes.test_jet import agrees, tripled
+jax.config.update("jax_enable_x64", True)
+mesh = jax.make_mesh((2,), ("i",), axis_types=(AxisType.Auto,))
+x, series = np.linspace(-0.5, 0.5, 8), [np.linspace(k, 1, 8) for k in range(3)]
+
+def turning(x):
+    def step(carry, _):
+        total, block = carry
+        block = lax.ppermute(block, "i", [(0, 1), (1, 0)])
+        return (total + jnp.sin(block * x), block), None
+    return lax.scan(step, (x, x), None, 3)[0][0]
+
+def gathered(x):
+    return jnp.sum(lax.all_gather(jnp.exp(x), "i")) * x
+
+def scaled(w, x):
+    return w * lax.axis_index("i") * jnp.exp(x), jnp.sin(w)
+
+PARTS, WHOLE = P("i"), P()
+CASES = [
+    (lambda x: jnp.tanh(lax.psum(jnp.sin(x), "i")) * x, PARTS, PARTS),
+    (lambda x: lax.psum(tripled(x) * x, "i"), PARTS, WHOLE),
+    (jax.checkpoint(gathered), PARTS, PARTS),
+    (turning, PARTS, PARTS),
+]
+for check in (True, False):
+    def mapped(body, of_arguments, of_results):
+        specs = {"in_specs": of_arguments, "out_specs": of_results}
+        return jax.shard_map(body, mesh=mesh, check_vma=check, **specs)
+
+    for case in CASES:
+        agrees(mapped(*case), x, series)
+    of_both = mapped(scaled, (WHOLE, PARTS), (PARTS, WHOLE))
+    agrees(lambda x: of_both(jnp.sum(x), jnp.ones(8)), x, series)
+    agrees(lambda x: of_both(jnp.sum(x), x), x, series)
+"""
+
+
+def test_shard_map():
+    run_python("-c", ON_TWO_DEVICES, devices=2)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from pullback._jax.tangent_types import is_inexact
-from pullback.api import linear_maps, program_in_jax
+from pullback.api import program_in_jax
 from pullback.api.static_arguments import Specializing
 from pullback.api.transforms import program_of
 from pullback.errors import ArgumentMismatchError
@@ -109,14 +109,7 @@ def _checked(primals: Any, series: Any) -> tuple[int, list[Any]]:
         }
         trees.append(tree)
         found.append(rows)
-    order = _order(lists)
-    for k in range(order):
-        terms = [
-            tree.unflatten([row and row[k] for row in rows])
-            for tree, rows in zip(trees, found, strict=True)
-        ]
-        linear_maps.check_tree(tuple(primals), tuple(terms), f"term {k + 1}", "primals")
-    return order, [
+    return _order(lists), [
         tree.unflatten([row and list(row) for row in rows])
         for tree, rows in zip(trees, found, strict=True)
     ]
@@ -143,7 +136,26 @@ def _has_series(name: str, row: Any, leaf: Any) -> bool:
             where=name,
             do="pass a list of the derivatives of the argument, from the first on",
         )
+    for k, term in enumerate(row):
+        _check_type(f"{name}[{k}]", term, jax.typeof(leaf))
     return True
+
+
+def _check_type(name: str, term: Any, expected: Any) -> None:
+    """Raise ArgumentMismatchError for a term of another shape or dtype than its argument."""
+    try:
+        found = jax.typeof(term)
+    except TypeError:
+        what = f"a {type(term).__name__}"
+    else:
+        if (found.shape, found.dtype) == (expected.shape, expected.dtype):
+            return
+        what = spell(found)
+    raise ArgumentMismatchError(
+        f"a term must have type {spell(expected)}, as its argument, but it is {what}",
+        where=name,
+        do="give each term the shape and dtype of the argument",
+    )
 
 
 def _order(lists: dict[str, Any]) -> int:
