@@ -272,11 +272,13 @@ fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/files/test_damage.py \
 	  -o faulthandler_timeout=0
 
-# JAX's own corpus of primitives, all of it: ten minutes. Stopped runs go on where they stopped.
+# JAX's own corpus of primitives, all of it, and Taylor mode of order 3 of it: ten minutes each.
+# Stopped runs go on where they stopped.
 # SWEEP takes options: --again for what was unexplained, --fresh, --only TEXT.
 conformance: setup
 	$(RUN) $(BIN)/python -m tests.conformance.sweep --processes $(JOBS) \
 	  --report docs/conformance.md $(SWEEP)
+	$(RUN) $(BIN)/python -m tests.conformance.sweep --processes $(JOBS) --through jet $(SWEEP)
 
 # Ops, native primitives, special functions and the corpus with each JAX of VERSIONS, in an
 # environment of its own; `newest` is the newest that there is. ONLY is a part of a suite's name.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +16,8 @@ import pullback as pb
 from tests.conformance.harnesses import Case
 
 STAGES = ("import", "jvp", "vjp", "vmap")
+ORDER = 3
+"""Of the last term at the stage "jet", Taylor mode."""
 
 EQUAL = "equal"
 NOTHING = "nothing to ask"
@@ -43,7 +47,8 @@ class Problem:
     """A function of leaves and where to differentiate it.
 
     Attributes:
-      values: the leaves, the tangents of inexact leaves, the cotangents of inexact results.
+      values: the leaves, the tangents of inexact leaves, the cotangents of inexact results, and
+        the further terms of the series that begin with the tangents.
     """
 
     def __init__(self, case: Case, stages: Sequence[str] = STAGES):
@@ -55,7 +60,8 @@ class Problem:
         random = np.random.default_rng(case.seed)
         tangents = [_direction(leaves[i], random) for i in self.inexact]
         cotangents = [_direction(out, random) for out in self.outs if _is_inexact(out)]
-        self.values = (leaves, tangents, cotangents)
+        series = [[_direction(leaves[i], random) for i in self.inexact] for _ in range(ORDER - 1)]
+        self.values = (leaves, tangents, cotangents, series)
         # There is nothing to ask where there is no tangent, or no argument that has a batch.
         asked = {"import": True, "vmap": bool(leaves)}
         self.stages = [each for each in stages if asked.get(each, all(map(len, self.values)))]
@@ -75,13 +81,17 @@ class Problem:
 
         return function
 
-    def theirs(self, stage: str, leaves: Leaves, tangents: Leaves, cotangents: Leaves) -> Leaves:
+    def theirs(
+        self, stage: str, leaves: Leaves, tangents: Leaves, cotangents: Leaves, series: Leaves
+    ) -> Leaves:
         """What JAX gives at a stage."""
         chosen = [leaves[i] for i in self.inexact]
         if stage == "import":
             return self.function(*leaves)
         if stage == "jvp":
             return jax.jvp(self.of_inexact(leaves), chosen, tangents)[1]
+        if stage == "jet":
+            return nested(self.of_inexact(leaves), [chosen, tangents, *series])
         if stage == "vmap":
             items = [self.function(*leaves), self.function(*map(_turned, leaves))]
             return jax.tree.map(lambda *each: jnp.stack(each), *items)
@@ -93,11 +103,15 @@ class Problem:
 
     def ours(self, stage: str, program: pb.Program, values: Sequence[Leaves]) -> Leaves:
         """What the program of a stage gives."""
-        leaves, tangents, cotangents = values
+        leaves, tangents, cotangents, series = values
         if stage == "import":
             return program(*leaves)
         if stage == "jvp":
             return jax.tree.leaves(program(*leaves, *tangents)[1])
+        if stage == "jet":
+            rows = map(list, zip(tangents, *series, strict=True))
+            by_result = program(*leaves, *rows)[1]
+            return [row[k] for k in range(ORDER) for row in by_result if row is not None]
         if stage == "vmap":
             return program(*(jnp.stack([leaf, _turned(leaf)]) for leaf in leaves))
         rest = iter(cotangents)
@@ -112,8 +126,27 @@ class Problem:
             return program.vmap(axis_size=2)
         if stage == "jvp":
             return program.jvp(self.inexact)
+        if stage == "jet":
+            return program.jet(ORDER, self.inexact)
         program = program.vjp(self.inexact)
         return program.jvp(self.inexact) if stage == "second" else program
+
+
+def nested(function: Callable[..., Leaves], terms: Sequence[Leaves]) -> list[Any]:
+    """The derivatives of a function along a curve, by forward mode of forward mode of ….
+
+    Args:
+      function: of arrays, a list of arrays.
+      terms: the arguments, and the derivatives of each along the curve.
+    """
+
+    def derivative(order: int, *terms: Leaves) -> list[Any]:
+        if order == 0:
+            return list(function(*terms[0]))
+        below = functools.partial(derivative, order - 1)
+        return jax.jvp(below, terms[:order], terms[1 : order + 1])[1]
+
+    return [out for k in range(1, len(terms)) for out in derivative(k, *terms)]
 
 
 def compare(
@@ -124,7 +157,25 @@ def compare(
         warnings.simplefilter("ignore")
         problem = Problem(case, stages)
         verdicts = {stage: Verdict(NOTHING) for stage in stages}
-        return verdicts | _compare(problem, problem.stages, trace)
+        verdicts |= _compare(problem, problem.stages, trace)
+    rounds = not jax.config.jax_enable_x64 and "jet" in stages
+    if rounds and verdicts["jet"].status == DIFFERS:
+        with jax.enable_x64(True):
+            wide = compare(_widened(case), trace, ("jet",))["jet"]
+        if wide.status == EQUAL:
+            return verdicts | {"jet": Verdict(EQUAL, f"in 64 bits; {verdicts['jet'].reason}")}
+    return verdicts
+
+
+def _widened(case: Case) -> Case:
+    """The case with arguments of 64 bits, where higher derivatives show a formula, not rounding."""
+
+    def widen(leaf: Any) -> Any:
+        if _is_key(leaf) or not _is_inexact(np.asarray(leaf)):
+            return leaf
+        return np.asarray(leaf, np.complex128 if np.iscomplexobj(leaf) else np.float64)
+
+    return dataclasses.replace(case, make=lambda: jax.tree.map(widen, case.make()))
 
 
 def _compare(problem: Problem, wanted: Sequence[str], trace: Any) -> dict[str, Verdict]:

@@ -135,6 +135,13 @@ THROUGH_JAX: tuple[Known, ...] = (
 )
 """Those of `program.as_jax()`, which JAX differentiates by the rules of its own primitives."""
 
+IN_TAYLOR_MODE = tuple(
+    known._replace(stages=("jet",)) for known in EXCEPTIONS if "jvp" in known.stages
+)
+"""Those of Taylor mode, which is compared with JAX's forward mode of forward mode."""
+
+OF_WAYS = {"jax": THROUGH_JAX, "module": THROUGH_JAX, "jet": IN_TAYLOR_MODE}
+
 
 def explanation(
     name: str, stage: str, verdict: Verdict, exceptions: tuple[Known, ...] = EXCEPTIONS

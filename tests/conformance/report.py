@@ -79,9 +79,13 @@ def unexplained(verdicts: Verdicts, exceptions: tuple[Known, ...] = EXCEPTIONS) 
 def counts(verdicts: Verdicts) -> str:
     """How many cases ended how, a line for each stage."""
     lines = []
-    for stage in STAGES:
-        found = Counter(stages[stage].status for stages in verdicts.values())
-        lines.append(f"{stage}: {', '.join(f'{n} {status}' for status, n in found.most_common())}")
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for _, stage, verdict in _flat(verdicts):
+        found[stage][verdict.status] += 1
+    for stage, of_stage in found.items():
+        lines.append(
+            f"{stage}: {', '.join(f'{n} {status}' for status, n in of_stage.most_common())}"
+        )
     return "\n".join(lines)
 
 
@@ -93,8 +97,8 @@ def render(verdicts: Verdicts, cases: Mapping[str, Case]) -> str:
 
 def _flat(verdicts: Verdicts) -> Iterable[tuple[str, str, Verdict]]:
     for name, stages in verdicts.items():
-        for stage in STAGES:
-            yield name, stage, stages[stage]
+        for stage, verdict in stages.items():
+            yield name, stage, verdict
 
 
 def _summary(verdicts: Verdicts) -> str:

@@ -22,8 +22,8 @@ import jax
 
 from pullback.program.progress import Progress
 from tests.conformance import report
-from tests.conformance.comparison import FAILS, STAGES, Verdict
-from tests.conformance.exceptions import EXCEPTIONS, THROUGH_JAX, Known
+from tests.conformance.comparison import FAILS, Verdict
+from tests.conformance.exceptions import EXCEPTIONS, OF_WAYS, Known
 from tests.conformance.harnesses import all_cases, sample
 from tests.conformance.through_jax import WAYS
 
@@ -82,7 +82,7 @@ class Worker:
         self.process = None
         lines = list(_records(self.log))
         if lines and "begin" in lines[-1]:
-            verdicts = dict.fromkeys(STAGES, Verdict(FAILS, how))
+            verdicts = dict.fromkeys(WAYS[self.way][1], Verdict(FAILS, how))
             with self.log.open("a") as log:
                 log.write(json.dumps({"case": lines[-1]["begin"], "verdicts": verdicts}) + "\n")
 
@@ -148,12 +148,12 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="forget the verdicts of earlier runs")
     parser.add_argument("--again", action="store_true", help="run what was unexplained once more")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--through", choices=WAYS, default="", help="compare program.as_jax()")
+    parser.add_argument("--through", choices=WAYS, default="", help="what to compare")
     parser.add_argument("--sample", type=int, help="so many cases of each primitive")
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
     folder = LOGS / "-".join(filter(None, (f"jax-{jax.__version__}", options.through)))
-    exceptions = THROUGH_JAX if options.through else EXCEPTIONS
+    exceptions = OF_WAYS.get(options.through, EXCEPTIONS)
     if options.fresh:
         for log in folder.glob("*.jsonl"):
             log.unlink()

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import pullback as pb
+from tests.conformance.comparison import STAGES
 
 
 class InJax:
@@ -73,5 +74,10 @@ def in_a_module(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *leaves: pb.trace(pb.trace(function)(*leaves).as_jax())(*leaves)
 
 
-WAYS = {"jax": in_jax, "module": in_a_module, "": pb.trace}
-"""How a case becomes what is compared, by name; by default it is traced once."""
+WAYS = {
+    "jax": (in_jax, STAGES),
+    "module": (in_a_module, STAGES),
+    "jet": (pb.trace, ("jet",)),
+    "": (pb.trace, STAGES),
+}
+"""How a case becomes what is compared, and at which stages; by default it is traced once."""

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import jax
 
-from tests.conformance.comparison import FAILS, STAGES, Verdict, compare, describe
+from tests.conformance.comparison import FAILS, Verdict, compare, describe
 from tests.conformance.harnesses import Case, all_cases
 from tests.conformance.through_jax import WAYS
 
@@ -24,9 +24,9 @@ CLEAR_EVERY = 100
 def run(case: Case, way: str = "") -> dict[str, Verdict]:
     """The verdicts of a case; an unexpected error is one, of every stage."""
     try:
-        return compare(case, WAYS[way])
+        return compare(case, *WAYS[way])
     except Exception as error:
-        return dict.fromkeys(STAGES, Verdict(FAILS, describe(error)))
+        return dict.fromkeys(WAYS[way][1], Verdict(FAILS, describe(error)))
 
 
 def work(names: list[str], log: TextIO, way: str) -> None:
