@@ -32,7 +32,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 .PHONY: lint types
 .PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve docs-publish notebooks portability engines pjrt distributed forces control runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
-.PHONY: as-jax interpreters browser release-check gradbench
+.PHONY: gallery as-jax interpreters browser release-check gradbench
 
 help:
 	@echo "make demo   a rule in its module, the derivative by it, the result beside plain JAX's"
@@ -165,6 +165,11 @@ docs: $(DOCS)
 # Some pages as notebooks, run.
 notebooks: docs
 	$(RUN) $(BIN)/python docs/site/notebooks.py out/site/notebooks
+
+# The pictures of docs/gallery.md, from runs of the examples.
+gallery: setup
+	$(call install,bench)
+	$(RUN) $(BIN)/python docs/site/gallery.py
 
 docs-serve: $(DOCS)
 	$(MKDOCS) serve --strict

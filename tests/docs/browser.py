@@ -1,6 +1,6 @@
-"""The site of the documentation in Chromium: what a search finds first, and whether pages fit a phone.
+"""The site of the documentation in Chromium: what a search finds first, and pages on a phone.
 
-`make browser` builds the site and runs this file; `out/browser` has screenshots of the first screen.
+`make browser` builds the site and runs this file; `out/browser` has screenshots of it.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ META = ".md-search-result__meta"
         ("custom_vjp", "reference.html#pullback.custom_vjp"),
         ("pullback.custom_vjp", "reference.html#pullback.custom_vjp"),
         ("sparse", "sparse.html#"),
+        ("gallery", "gallery.html#"),
         ("enzyme", "users_of.html#enzyme-and-enzyme-jax"),
     ],
 )

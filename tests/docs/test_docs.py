@@ -76,6 +76,15 @@ def test_a_file_on_a_page_is_one_that_lit_runs(page: str, name: str):
     assert f"```python\n# {file.name}\n{file.read_text()}```" in PAGES[page]
 
 
+def test_each_picture_of_the_gallery_is_drawn_and_shown():
+    spec = importlib.util.spec_from_file_location("gallery", DOCS / "site" / "gallery.py")
+    gallery = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gallery)
+    shown = re.findall(r"\(images/(\S+)\)", (DOCS / "gallery.md").read_text())
+    assert sorted(shown) == sorted(gallery.PICTURES)
+    assert {path.name for path in (DOCS / "images").glob("gallery_*")} == set(shown)
+
+
 def test_the_pictures_are_drawn_from_the_program():
     spec = importlib.util.spec_from_file_location("pictures", DOCS / "site" / "pictures.py")
     script = importlib.util.module_from_spec(spec)

@@ -57,6 +57,14 @@ def test_four_derivative_levels(mechanics):
     np.testing.assert_allclose(along(hessian), second, rtol=1e-5)
 
 
+def test_readme_and_the_site_show_the_numbers_of_lost_rules(capsys):
+    runpy.run_path(str(EXAMPLES / "lost_rules.py"), run_name="__main__")
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert len(rows) == 3
+    for page in ("README.md", "docs/index.md"):
+        assert "\n".join(rows) in (EXAMPLES.parent / page).read_text(), page
+
+
 def test_rules_of_kernels_are_those_that_are_derived(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLES / "attention_kernels.py"), run_name="__main__")
