@@ -78,6 +78,11 @@ STEPS = {
 }
 
 
+def test_an_op_of_one_value_is_not_taken_for_one_of_two():
+    agrees(lambda x: jnp.arctan2(x, x) + jnp.arctan2(x, 1 + x))
+    agrees(lambda x: jnp.arctan2(1 + x, 2 + x) + jnp.arctan2(x, x))
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_terms_are_those_of_nested_forward_mode(name):
     agrees(STEPS[name])

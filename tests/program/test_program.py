@@ -47,8 +47,8 @@ def test_it_shows_its_types_and_its_module():
 def test_its_attributes_are_those_that_users_need():
     names = """
         arg_paths as_jax asm compile constants entries environment flatten for_platform grad
-        handle in_avals in_tree interface jet jvp linearize module out_avals out_tree pattern
-        platforms rules run_passes save sparse_hessian sparse_jacobian split_vjp stage_rules
+        handle in_avals in_tree interface jet jvp laplacian linearize module out_avals out_tree
+        pattern platforms rules run_passes save sparse_hessian sparse_jacobian split_vjp stage_rules
         to_exported transpose unflatten value_and_grad variants vjp vmap with_module
     """
     program = pb.trace(energy)(PARAMS, X)

@@ -122,7 +122,7 @@ def _transformed(fun: Callable[..., Any], step: Transformation) -> Callable[...,
 def _derived(steps: tuple[Transformation, ...], get: Callable[[], Any]) -> Any:
     options = dict(steps[-1].options)
     # The search for a budget compiles the program: calls of it alone need not compile it again.
-    is_compiled = isinstance(options["memory"], int)
+    is_compiled = isinstance(options.get("memory"), int)
 
     def make(get: Callable[[], Any]) -> Callable[..., Any]:
         def program_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -140,7 +140,7 @@ def _derived(steps: tuple[Transformation, ...], get: Callable[[], Any]) -> Any:
                 results = program(*args, **kwargs)
             else:
                 results = program_in_jax.apply(program, args, kwargs)
-            if not options["allow_int"]:
+            if not options.get("allow_int"):
                 return results
             return _with_gradients(results, args, steps[-1], argument_leaves.restore_zeros)
 
@@ -254,6 +254,33 @@ def _step(
         "memory": memory_budget.read(memory),
     }
     return Transformation(name, tuple(options.items()))
+
+
+def laplacian(
+    fun: Callable[Parameters, Any], argnums: int | Sequence[int] = 0
+) -> Callable[Parameters, Any]:
+    """Return a function that computes the Laplacian of `fun`: the sum of its second derivatives.
+
+    The sum is over the elements of the arguments at `argnums`; it is computed in one forward sweep,
+    in which each value has its derivatives by all elements, and its Laplacian. Each rule is taken.
+
+    Args:
+      fun: a function that JAX can trace, or a Program. Its result is an array or a tree of arrays.
+      argnums: the position of an argument of real floats, an array or a tree of arrays; or several,
+        whose sum is taken.
+
+    Returns:
+      A function of the arguments of `fun`. Its result has the structure, shapes and dtypes of that
+      of `fun`, with None for an integer.
+
+    Raises:
+      DerivativeTypeError: an argument is not a real float.
+      ArgumentMismatchError: `argnums` are out of range.
+      MissingRuleError: an op on the way has no derivative rule, or its tangents no batch.
+      NotLinearError: a backward rule that forward mode has to transpose is not linear.
+    """
+    step = Transformation("laplacian", (("argnums", argument_leaves.positions(argnums)),))
+    return _transformed(fun, step)
 
 
 def jvp(

@@ -15,7 +15,7 @@ from pullback.autodiff.zeros import adds_nothing
 from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.masks import mask_of, masked
-from pullback.ir.regions import captures, operations
+from pullback.ir.regions import captures, operations, terminator
 from pullback.ir.symbols import called
 
 
@@ -25,11 +25,23 @@ def diagonal_results(diff: Differentiation, name: str, mask: str) -> list[bool]:
     A forward dataflow analysis over the ops of the function, with `_results_of` as the transfer
     function: the results of an unknown op are not diagonal.
     """
-    found = diff.cached(("diagonal", name, mask), lambda: _diagonal_results(diff, name, mask))
-    return list(found)
+    block, found = diff.block(name), _found(diff, name, mask)
+    shapes = {build.shape(v) for v in masked(block.arguments, mask)}
+    return [
+        build.shape(v) in shapes and adds_nothing(v, diff.functions) if moves is None else moves
+        for v, moves in zip(terminator(block).operands, found, strict=True)
+    ]
 
 
-def _diagonal_results(diff: Differentiation, name: str, mask: str) -> list[bool]:
+def _found(diff: Differentiation, name: str, mask: str) -> list[bool | None]:
+    """Return which results are diagonal maps; None for what does not depend on the arguments."""
+    found: list[bool | None] = diff.cached(
+        ("diagonal", name, mask), lambda: _diagonal_results(diff, name, mask)
+    )
+    return found
+
+
+def _diagonal_results(diff: Differentiation, name: str, mask: str) -> list[bool | None]:
     block = diff.block(name)
     arguments = masked(block.arguments, mask)
     shapes = {build.shape(v) for v in arguments}
@@ -49,18 +61,14 @@ def _diagonal_results(diff: Differentiation, name: str, mask: str) -> list[bool]
             for result, moves in zip(operation.results, found, strict=True):
                 if moves is not None:
                     (diagonal if moves else other).add(result)
-    return [
-        v in diagonal
-        or (v not in other and build.shape(v) in shapes and adds_nothing(v, diff.functions))
-        for v in end.operands
-    ]
+    return [True if v in diagonal else False if v in other else None for v in end.operands]
 
 
 def _results_of(diff: Differentiation, operation: Any, flags: list[bool]) -> list[bool | None]:
     """Return which results are diagonal maps of the operands flagged; None for no map of them."""
     callee, count = called(operation), len(operation.results)
     if callee is not None:
-        return [*diagonal_results(diff, callee, mask_of(flags))]
+        return _found(diff, callee, mask_of(flags))
     rule = RULES.get(operation.name)
     if rule is None or not rule.elementwise or not rule.linear(flags):
         return [False] * count

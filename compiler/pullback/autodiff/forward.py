@@ -108,6 +108,10 @@ class Forward:
         """Return the frame of a region, with the tangents of values that it may use."""
         return Forward(self.diff, {v: t for v, (t,) in rows.items() if t is not None})
 
+    def row_types(self, type: Any) -> list[Any]:
+        """Return the type of a tangent, in a row."""
+        return [type]
+
     def full(self, row: Row | None, v: Value) -> list[Value]:
         """Return the tangent of a value in a row, zeros if it has none."""
         return [build.instantiate(row and row[0], v)]

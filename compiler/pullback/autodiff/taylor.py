@@ -110,6 +110,7 @@ class Taylor:
 
     linear = False
     record = Op
+    suffix = "jet"
 
     def __init__(self, diff: Differentiation, width: int, rows: Mapping[Value, Row]) -> None:
         self.diff = diff
@@ -164,18 +165,51 @@ class Taylor:
 
     rows = run
 
+    def row_types(self, type: Any) -> list[Any]:
+        """Return the types of the coefficients of a value."""
+        return [type] * self.width
+
     def full(self, row: Row | None, v: Value) -> list[Value]:
         """Return all coefficients of a value, zeros included."""
         return [build.instantiate(t, v) for t in row or [None] * self.width]
 
     def through(self, op: Op, name: str, rows: Sequence[Row | None]) -> list[Row | None]:
         """Return the coefficients of an op that calls @name on its operands."""
-        derived, flags = taylor_function(self.diff, name, mask_of(op.active), self.width)
+        derived, flags = self.function(name, mask_of(op.active))
         pairs = zip(rows, op.operands, strict=True)
         terms = [t for row, v in pairs if row is not None for t in self.full(row, v)]
         results = call(self.diff, derived, [*op.operands, *terms])
         self.replace(op, results[: len(flags)])
         return distributed(flags, results[len(flags) :], self.width)
+
+    def function(self, name: str, mask: str) -> tuple[str, list[bool]]:
+        """Return the name of @name with coefficients, and which results have them.
+
+        (args…, coefficients of masked args…) → (outs…, coefficients of flagged outs…).
+        """
+
+        def derive() -> tuple[str, list[bool]]:
+            diff = self.diff
+            new_name = diff.clone_function(name, f"{name}.{self.suffix}")
+            function, block = diff.function(new_name), diff.block(new_name)
+            found = self.inside(self.arguments(block, mask)).run(block)
+            outs = list(terminator(block).operands)
+            with build.inserting(ir.InsertionPoint(terminator(block)), function.location):
+                pairs = zip(found, outs, strict=True)
+                terms = [t for row, v in pairs if row is not None for t in self.full(row, v)]
+            replace_terminator(block, [*outs, *terms])
+            set_signature(function)
+            return new_name, [row is not None for row in found]
+
+        return self.diff.cached((self.suffix, name, mask, self.width), derive)
+
+    def arguments(self, block: Any, mask: str) -> dict[Value, list[Value]]:
+        """Add arguments for the coefficients of the masked ones, and return them."""
+        loc = block.owner.location
+        return {
+            a: [block.add_argument(type, loc) for type in self.row_types(a.type)]
+            for a in masked(list(block.arguments), mask)
+        }
 
     # ---------------------------------------------------------------------------------- ops
 
@@ -226,14 +260,20 @@ class Taylor:
         rule, count = op.rule, len(op.operands)
         if rule.carry is not None:
             self._carry(op, inputs[:count], found, order)
-        elif rule.series is not None:
-            found[0].find = rule.series(op, inputs, found[0])
         elif rule.expand is not None and len(inputs) == count:
             outs = self._apply(self.diff.block(self._expanded(op)), inputs, order)
             for series, out in zip(found, outs, strict=True):
                 series.find = out.__getitem__
-        elif _maps_terms(rule, op.active):
-            _by_terms(op, inputs[:count], found)
+        else:
+            self._by_rule(op, inputs, found, order, top)
+
+    def _by_rule(
+        self, op: Op, inputs: list[Series], found: list[Series], order: int, top: bool
+    ) -> None:
+        if op.rule.series is not None:
+            found[0].find = op.rule.series(op, inputs, found[0])
+        elif maps_terms(op.rule, op.active):
+            _by_terms(op, inputs[: len(op.operands)], found)
         else:
             self._by_jvp(op, inputs, found, order, top)
 
@@ -247,7 +287,7 @@ class Taylor:
         """
         diff, count = self.diff, len(found)
         name, flags = jvp_function(diff, self._alone(op), mask_of(s.moves for s in inputs))
-        _scratch(diff)[name] = None
+        scratch(diff)[name] = None
         moving = [s for s in inputs if s.moves]
         slopes: list[Any] = []
         known, bends = 0, False
@@ -393,16 +433,23 @@ class Taylor:
             with build.inserting(ir.InsertionPoint(block), loc):
                 build.emit("func.return", (), list(fill(list(block.arguments))))
             set_signature(diff.function(name))
-            _scratch(diff)[name] = None
+            scratch(diff)[name] = None
             return name
 
         what = _key(op.operation, list(map(constant, given))) or op.operation
-        return str(diff.cached((kind, op.name, what), make))
+        alike = tuple(map(operands.index, operands))  # x * x is no function of two arguments
+        return str(diff.cached((kind, op.name, what, alike), make))
 
 
-def _scratch(diff: Differentiation) -> dict[str, None]:
+def scratch(diff: Differentiation) -> dict[str, None]:
     """Return the names of functions that nothing calls when Taylor mode is done."""
     return diff.cached(("scratch", "of Taylor mode"), dict)
+
+
+def drop_scratch(diff: Differentiation) -> None:
+    """Erase these functions."""
+    for each in scratch(diff):
+        diff.drop_function(each)
 
 
 _SPREADING = "stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"
@@ -474,7 +521,7 @@ def _copied(operation: Any, series: Mapping[Value, Series]) -> Any:
     return copy
 
 
-def _maps_terms(rule: Rule, active: Sequence[bool]) -> bool:
+def maps_terms(rule: Rule, active: Sequence[bool]) -> bool:
     """Return True if the jvp of a rule is a linear map of tangents, to be emitted for each."""
     if rule.family == "control" or rule.linear is by_its_parts or rule.name == "stablehlo.sort":
         return False
@@ -496,41 +543,6 @@ def _by_terms(op: Op, inputs: Sequence[Series], found: Sequence[Series]) -> None
         series.find = functools.partial(term, i)
 
 
-def taylor_function(
-    diff: Differentiation, name: str, mask: str, order: int
-) -> tuple[str, list[bool]]:
-    """Return the name of @name with coefficients, and which results have them.
-
-    (args…, coefficients of masked args…) → (outs…, coefficients of flagged outs…).
-    """
-
-    def derive() -> tuple[str, list[bool]]:
-        new_name = diff.clone_function(name, f"{name}.jet")
-        function, block = diff.function(new_name), diff.block(new_name)
-        rows = _given(block, mask, order, function.location)
-        found = Taylor(diff, order, rows).run(block)
-        outs = list(terminator(block).operands)
-        with build.inserting(ir.InsertionPoint(terminator(block)), function.location):
-            terms = [
-                build.instantiate(t, v)
-                for v, row in zip(outs, found, strict=True)
-                for t in row or ()
-            ]
-        replace_terminator(block, [*outs, *terms])
-        set_signature(function)
-        return new_name, [row is not None for row in found]
-
-    return diff.cached(("jet", name, mask, order), derive)
-
-
-def _given(block: Any, mask: str, order: int, loc: Any) -> dict[Value, list[Value]]:
-    """Add arguments for the coefficients of the masked ones, and return them."""
-    return {
-        a: [block.add_argument(a.type, loc) for _ in range(order)]
-        for a in masked(list(block.arguments), mask)
-    }
-
-
 def taylor_in_place(
     diff: Differentiation, name: str, mask: str, order: int, factorial_scaled: bool
 ) -> None:
@@ -549,15 +561,15 @@ def taylor_in_place(
         pairs = zip(terms, factors, strict=True)
         return [t if n == 1 else build.mul(t, 1 / n if invert else n) for t, n in pairs]
 
-    rows = _given(block, mask, order, loc)
+    frame = Taylor(diff, order, {})
+    given = frame.arguments(block, mask)
     with build.inserting(ir.InsertionPoint(start), loc):
-        rows = {v: scaled(v, row, True) for v, row in rows.items()}
-    found = Taylor(diff, order, rows).run(block)
+        rows = {v: scaled(v, row, True) for v, row in given.items()}
+    found = frame.inside(rows).run(block)
     outs = list(terminator(block).operands)
     with build.inserting(ir.InsertionPoint(terminator(block)), loc):
         pairs = zip(outs, found, strict=True)
         terms = [t for v, row in pairs if build.inexact(v.type) for t in scaled(v, row, False)]
     replace_terminator(block, [*outs, *terms])
     set_signature(function)
-    for each in _scratch(diff):
-        diff.drop_function(each)
+    drop_scratch(diff)

@@ -12,6 +12,7 @@ PASSES: dict[str, str] = {
     "inline-calls": "pullback.passes.inline_calls:InlineCalls",
     "jet": "pullback.passes.jet:Jet",
     "jvp": "pullback.passes.jvp:JVP",
+    "laplacian": "pullback.passes.laplacian:Laplacian",
     "linearize": "pullback.passes.linearize:Linearize",
     "lower-custom-derivatives": "pullback.passes.lower_custom_derivatives:LowerCustomDerivatives",
     "order-effects": "pullback.passes.order_effects:OrderEffects",

@@ -45,13 +45,7 @@ class VMap(Pass):
             raise ArgumentMismatchError(
                 f"a batch of {self.size} items", do="give a size that is not negative"
             )
-        if BATCHING_RULES in module.operation.attributes:
-            raise PullbackError(
-                "no batch of this module: it had batching rules (jax.custom_vmap), which MLIR "
-                "does not keep",
-                do="trace the batched function, pb.trace(jax.vmap(f)); or, if a batch is what each "
-                f"item is by itself, take the attribute {BATCHING_RULES} off the module",
-            )
+        check_batches(module)
         leave_copy(module, self.entry)
         with _jax.working_in(module), Differentiation(module, rules) as diff:
             block = diff.block(self.entry)
@@ -72,6 +66,17 @@ class VMap(Pass):
                         do="give it an axis, such as 0",
                     )
             batching.entry(self.entry, in_axes, out_axes)
+
+
+def check_batches(module: ir.Module) -> None:
+    """Raise PullbackError for a module of which no batch can be made."""
+    if BATCHING_RULES in module.operation.attributes:
+        raise PullbackError(
+            "no batch of this module: it had batching rules (jax.custom_vmap), which MLIR "
+            "does not keep",
+            do="trace the batched function, pb.trace(jax.vmap(f)); or, if a batch is what each "
+            f"item is by itself, take the attribute {BATCHING_RULES} off the module",
+        )
 
 
 def _axes(

@@ -36,6 +36,7 @@ from pullback.passes.entry_edits import Half, ReorderOperands, SelectResults
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jet import Jet
 from pullback.passes.jvp import JVP
+from pullback.passes.laplacian import Laplacian
 from pullback.passes.linearize import Linearize
 from pullback.passes.pipelines import Stage
 from pullback.passes.transpose import Transpose
@@ -227,6 +228,45 @@ def _jet(program: P, order: int, argnums: tuple[int, ...], factorial_scaled: boo
     derivative = Jet(order=order, wrt=wrt, factorial_scaled=factorial_scaled)
     args = (*old.args, *argument_leaves.series(primals, order))
     new = Signature(args, old.kwargs, (old.out, argument_leaves.series(old.out, order)))
+    return _derived(program, derivative, new, len(program.out_avals))
+
+
+def laplacian(program: P, argnums: int | Sequence[int] = 0, *, wrt: Positions = None) -> P:
+    """Return the Laplacian as a program: the sum of second derivatives by each element.
+
+    It has the arguments of the program, and the structure, shapes and dtypes of its result, with
+    None for an integer. It is computed in one forward sweep, by each rule.
+
+    Args:
+      program: of a function.
+      argnums: positions of the arguments whose elements are meant, of all of which the sum is
+        taken; they are real.
+      wrt: another name for `argnums`.
+
+    Raises:
+      DerivativeTypeError: an argument is not a real float.
+      ArgumentMismatchError: `argnums` are out of range.
+      MissingRuleError: an op on the way has no derivative rule, or its tangents no batch.
+      NotLinearError: a backward rule that forward mode has to transpose is not linear.
+    """
+    return _laplacian(program, _positions(program, argnums, wrt, default=0))
+
+
+@once
+def _laplacian(program: P, argnums: Any) -> P:
+    old = Signature.of(program)
+    primals = argument_leaves.chosen(old.args, argnums)
+    do = "convert it to a float, or leave it out of argnums"
+    argument_leaves.check_inexact(primals, "laplacian", do)
+    for slot in jax.tree.leaves(primals):
+        if is_complex(slot.aval):
+            raise DerivativeTypeError(
+                f"laplacian is by real numbers, but {slot.path} is {slot.aval.dtype.name}",
+                where=slot.path,
+                do="give the function the real and the imaginary part, as arguments of their own",
+            )
+    derivative = Laplacian(wrt=inexact_positions(primals))
+    new = Signature(old.args, old.kwargs, moving(old.out, "Laplacian"))
     return _derived(program, derivative, new, len(program.out_avals))
 
 

@@ -95,6 +95,7 @@ class Program(Record):
 
     jet = derivation.jet
     jvp = derivation.jvp
+    laplacian = derivation.laplacian
     vjp = derivation.vjp
     transpose = derivation.transpose
     grad = derivation.grad

@@ -214,6 +214,7 @@ class SymbolicProgram(AnyProgram):
 
     jet = _of_each_size(derivation.jet)
     jvp = _of_each_size(derivation.jvp)
+    laplacian = _of_each_size(derivation.laplacian)
     vjp = _of_each_size(derivation.vjp)
     grad = _of_each_size(derivation.grad)
     value_and_grad = _of_each_size(derivation.value_and_grad)

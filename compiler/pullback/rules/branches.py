@@ -62,9 +62,8 @@ class Branches:
         flags = [any(row is not None for row in column) for column in zip(*found, strict=True)]
         for block, returned in zip(blocks(op.operation), found, strict=True):
             _extend(frame, block, returned, flags)
-        types = [
-            r.type for r, f in zip(op.results, flags, strict=True) if f for _ in range(frame.width)
-        ]
+        pairs = zip(op.results, flags, strict=True)
+        types = [type for r, f in pairs if f for type in frame.row_types(r.type)]
         with before(op):
             new = remade(op.operation, [*(r.type for r in op.results), *types])
         results = list(new.results)

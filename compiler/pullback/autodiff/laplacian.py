@@ -1,0 +1,312 @@
+"""Compute Laplacians in one forward sweep: second-order Taylor mode, summed over directions.
+
+With each value go the batch of its tangents, one for each element of the arguments, and its
+Laplacian. Those of y = f(x) are df(x)·t for each tangent t of x, and df(x)·Δx + Σ d²f(x)·(t, t).
+The sum is taken at each op, so that nothing of second order is ever as large as a batch. Both
+derivatives are those of the op's jvp, whatever rule that is.
+
+Source: R. Li et al., "A computational framework for neural network-based variational Monte Carlo
+with Forward Laplacian", Nature Machine Intelligence 6, 2024.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pullback._jax import ir, stablehlo
+from pullback.autodiff.batch_rules import batch_type, repeated, shifted
+from pullback.autodiff.batching import Batching
+from pullback.autodiff.diagonal import diagonal_results
+from pullback.autodiff.forward import Refused, jvp_function
+from pullback.autodiff.registry import Op, Row, unsupported
+from pullback.autodiff.state import Differentiation
+from pullback.autodiff.taylor import Series, Taylor, drop_scratch, maps_terms, scratch
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.dead_ops import erase_dead_ops
+from pullback.ir.inline import inline
+from pullback.ir.masks import mask_of, masked, singles
+from pullback.ir.regions import MANUAL, operations, replace_terminator, terminator
+from pullback.ir.signatures import set_signature
+
+Flags = Sequence[bool | Refused]
+Map = tuple[str, Flags]
+"""The name of a linear map of tangents, and which results of an op it gives tangents of."""
+
+
+class Laplacian(Taylor):
+    """Sweep a block; the row of a value is the batch of its tangents, and its Laplacian."""
+
+    suffix = "laplacian"
+
+    def __init__(
+        self, diff: Differentiation, batching: Batching, rows: Mapping[Value, Row]
+    ) -> None:
+        super().__init__(diff, 2, rows)
+        self.batching = batching
+
+    def inside(self, rows: Mapping[Value, Row]) -> Laplacian:
+        """Return the frame of a region, with the rows of values that it may use."""
+        return Laplacian(self.diff, self.batching, rows)
+
+    def row_types(self, type: Any) -> list[Any]:
+        """Return the types of a batch of tangents, and of a Laplacian."""
+        return [batch_type(type, self.batching.size), type]
+
+    def full(self, row: Row | None, v: Value) -> list[Value]:
+        """Return the row of a value, zeros included."""
+        pairs = zip(row or (None, None), self.row_types(v.type), strict=True)
+        return [build.zeros(type) if t is None else t for t, type in pairs]
+
+    def _carry(self, op: Op, inputs: list[Series], found: list[Series], order: int) -> None:
+        if op.name == MANUAL:
+            raise unsupported(
+                op,
+                "in a Laplacian",
+                "take the Laplacian in the function that jax.shard_map maps: "
+                "jax.shard_map(pb.laplacian(f), …)",
+            )
+        super()._carry(op, inputs, found, order)
+
+    def _by_rule(
+        self, op: Op, inputs: list[Series], found: list[Series], order: int, top: bool
+    ) -> None:
+        """Emit the rows of the results of an op, by its jvp and the jvp of that."""
+        values = [s[0] for s in inputs]
+        rows = [[s[1], s[2]] for s in inputs]
+        mask = mask_of(map(_moves, rows))
+        if "1" not in mask:
+            for series in found:
+                series.moves = False
+            return
+        moving = masked(zip(values, rows, strict=True), mask)
+        firsts = [self.full(row, v)[0] for v, row in moving]
+        seconds = [row[1] for _, row in moving]
+        name = self._alone(op)
+        if op.rule.family == "control":
+            self._take_values(name, mask, values, found)
+            if top:
+                self.replace(op, [series[0] for series in found])
+        of_elements = self._of_elements(op, name, mask, values)
+        if of_elements is not None:
+            terms = self._by_elements(*of_elements, values, firsts, seconds)
+        else:
+            bent = mask_of(row[1] is not None for row in rows)
+            present = [t for t in seconds if t is not None]
+            terms = [
+                self._batched(self._jvp(name, mask), values, firsts),
+                self._mapped(self._jvp(name, bent), values, present),
+                self._bend(op, name, mask, values, firsts),
+            ]
+        for series, tangent, *laplacian in zip(found, *terms, strict=True):
+            refused = next((t for t in (tangent, *laplacian) if isinstance(t, Refused)), None)
+            if refused is not None:
+                series.error = refused.error
+            else:
+                series.known[1:] = [tangent, functools.reduce(build.add, laplacian)]
+                series.moves = _moves(series.known[1:])
+
+    def _take_values(self, name: str, mask: str, values: list[Value], found: list[Series]) -> None:
+        """Let the results of a call have the values that its rule gives, which may be others."""
+        jvp, _ = jvp_function(self.diff, name, mask)
+        zeros = list(map(build.zeros_like, masked(values, mask)))
+        outs = inline(self.diff.function(jvp), [*values, *zeros])
+        for series, v in zip(found, outs, strict=False):
+            series.known[0] = v
+
+    def _of_elements(
+        self, op: Op, name: str, mask: str, values: list[Value]
+    ) -> tuple[list[Map], dict[tuple[int, int], Map]] | None:
+        """Return the derivatives by each operand, and by each two, if elements are kept apart.
+
+        Then each element of a result depends on the same element of operands. None for an op where
+        it does not, or of which the tangents are the op itself.
+        """
+        moving = masked(values, mask)
+        if len(moving) > 2 or maps_terms(op.rule, op.active):
+            return None
+        parts = list(enumerate(singles(mask)))
+        firsts = [self._jvp(name, j) for _, j in parts]
+        seconds = {
+            (j, k): self._second(name, first, second) for j, first in parts for k, second in parts
+        }
+        results = [r for r, *flags in zip(op.results, *(f for _, f in firsts)) if any(flags)]
+        types = {v.type for v in (*moving, *results)}
+        if len(types) > 1 or any(build.info(type).kind != "f" for type in types):
+            return None
+        count = len(values)
+        is_diagonal = all(self._is_diagonal(each, count, "1") for each in firsts) and all(
+            self._is_diagonal(each, count, last)
+            for each in seconds.values()
+            for last in ("10", "01")
+        )
+        return (firsts, seconds) if is_diagonal else None
+
+    def _is_diagonal(self, map: Map, count: int, last: str) -> bool:
+        """Return True if a map keeps elements of one of its last arguments apart, after `count`."""
+        name, flags = map
+        refuses = any(isinstance(flag, Refused) for flag in flags)
+        return not refuses and all(diagonal_results(self.diff, name, "0" * count + last))
+
+    def _by_elements(
+        self,
+        of_each: list[Map],
+        of_two: dict[tuple[int, int], Map],
+        values: list[Value],
+        firsts: list[Value],
+        seconds: list[Value | None],
+    ) -> list[list[Value | None]]:
+        """Return tangents and Laplacians, by derivatives that are factors of each tangent.
+
+        Of the products of two tangents, the sum is multiplied by the second derivative.
+        """
+        size = self.batching.size
+        tangents, laplacians = [], []
+        squares: dict[tuple[int, int], Any] = {}
+        for map, t, s in zip(of_each, firsts, seconds, strict=True):
+            ones = build.full(build.with_shape(t.type, build.shape(t)[1:]), 1)
+            factors = self._mapped(map, values, [ones])
+            tangents.append([f if f is None else build.mul(repeated(f, size), t) for f in factors])
+            laplacians.append([build.mul(f, s) for f in factors])
+        for (j, k), map in of_two.items():
+            if True in map[1]:
+                pair = min(j, k), max(j, k)
+                if pair not in squares:
+                    squares[pair] = build.reduce_sum(build.mul(firsts[j], firsts[k]), (0,))
+                square = squares[pair]
+                laplacians.append(self._mapped(map, values, [build.full_like(square, 1), square]))
+        return [_sums(tangents), _sums(laplacians)]
+
+    def _bend(
+        self, op: Op, name: str, mask: str, values: list[Value], firsts: list[Value]
+    ) -> list[Any]:
+        """Return the sums over directions of the second derivatives of @name, which is an op."""
+        if op.rule.family == "bilinear":
+            return [self._product(op, name, *firsts) if len(firsts) == 2 else None]
+        second = self._second(name, mask, mask)
+        return self._batched(second, values, [*firsts, *firsts], summed=True)
+
+    def _product(self, op: Op, name: str, dx: Value, dy: Value) -> Value:
+        """Return the sum over directions of the second derivatives of a product: twice dx dy."""
+        if op.name == "stablehlo.dot_general":
+            numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+            batch = numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions
+            contract = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+            product = build.clone(op.operation, [dx, dy])
+            product.attributes["dot_dimension_numbers"] = build.dot_dimensions(
+                tuple(map(shifted, batch)), tuple((0, *shifted(dims)) for dims in contract)
+            )
+            found = product.result
+        else:
+            (found,) = self._batched((name, [True]), [], [dx, dy], summed=True)
+        return build.mul(found, 2)
+
+    # ---------------------------------------------------------------------------- functions
+
+    def _jvp(self, name: str, mask: str) -> Map:
+        """Return the name of the jvp of @name without its values, and which tangents it gives."""
+
+        def derive() -> Map:
+            diff = self.diff
+            jvp, flags = jvp_function(diff, name, mask)
+            new_name = diff.clone_function(jvp, f"{jvp}.map")
+            block = diff.block(new_name)
+            replace_terminator(block, list(terminator(block).operands)[len(flags) :])
+            erase_dead_ops(block, diff.functions)
+            set_signature(diff.function(new_name))
+            scratch(diff).update(dict.fromkeys((jvp, new_name)))
+            return new_name, flags
+
+        found: Map = self.diff.cached(("tangents", name, mask), derive)
+        return found
+
+    def _second(self, name: str, first: str, second: str) -> Map:
+        """Return the name of the second derivative of @name, and of which results it is.
+
+        (args…, tangents at `first`…, tangents at `second`…) → tangents of tangents.
+        """
+
+        def derive() -> Map:
+            jvp, flags = self._jvp(name, first)
+            found, of_tangents = self._jvp(jvp, second + "0" * first.count("1"))
+            return found, _placed(flags, of_tangents, False)
+
+        found: Map = self.diff.cached(("second", name, first, second), derive)
+        return found
+
+    def _mapped(self, map: Map, values: list[Value], tangents: list[Value]) -> list[Any]:
+        """Apply a linear map at these values; return a tangent, a refusal, or None per result."""
+        name, flags = map
+        results = inline(self.diff.function(name), [*values, *tangents]) if True in flags else []
+        return _placed(flags, results)
+
+    def _batched(
+        self,
+        map: Map,
+        values: list[Value],
+        tangents: list[Value],
+        summed: bool = False,
+    ) -> list[Any]:
+        """Apply a linear map to a batch of tangents; sum the results over it if asked to."""
+        name, flags = map
+        batched = [*[False] * len(values), *[True] * len(tangents)]
+        if True not in flags:
+            return _placed(flags, ())
+        found, _ = self.batching.function(name, batched, [not summed] * list(flags).count(True))
+        self.batching.finish()
+        scratch(self.diff)[found] = None
+        return self._mapped((found, flags), values, tangents)
+
+
+def _moves(row: Row) -> bool:
+    return any(t is not None for t in row)
+
+
+def _sums(terms: Sequence[Sequence[Value | None]]) -> list[Value | None]:
+    """Return the sum of the terms of each result."""
+    return [functools.reduce(build.add, column) for column in zip(*terms, strict=True)]
+
+
+def _placed(flags: Flags, values: Sequence[Any], none: Any = None) -> list[Any]:
+    """Return the values at the positions flagged; refusals stay, and `none` is elsewhere."""
+    rest = iter(values)
+    return [next(rest) if flag is True else flag or none for flag in flags]
+
+
+# -------------------------------------------------------------------------------- the entry
+
+
+def laplacian_in_place(diff: Differentiation, name: str, mask: str) -> None:
+    """Turn (args…) → (outs…) into (args…) → (outs…, Laplacians of inexact outs…)."""
+    function, block = diff.function(name), diff.block(name)
+    loc, start = function.location, operations(block)[0]
+    arguments = masked(list(block.arguments), mask)
+    size = sum(math.prod(build.shape(a)) for a in arguments)
+    frame = Laplacian(diff, Batching(diff, size), {})
+    with build.inserting(ir.InsertionPoint(start), loc):
+        rows = {a: [t, None] for a, t in zip(arguments, _basis(arguments, size), strict=True)}
+    found = frame.inside(rows).run(block)
+    outs = list(terminator(block).operands)
+    with build.inserting(ir.InsertionPoint(terminator(block)), loc):
+        pairs = zip(outs, found, strict=True)
+        terms = [frame.full(row, v)[1] for v, row in pairs if build.inexact(v.type)]
+    replace_terminator(block, [*outs, *terms])
+    set_signature(function)
+    drop_scratch(diff)
+
+
+def _basis(arguments: Sequence[Value], size: int) -> list[Value]:
+    """Return, for each argument, its part of the identity: one row for each element of all."""
+    found, first = [], 0
+    for a in arguments:
+        info = build.info(a.type)
+        count = math.prod(info.shape)
+        numbers = build.tensor((size, count), build.element_type("i32"))
+        column = build.add(build.iota(numbers, 1), first)
+        ones = build.convert(build.compare("EQ", build.iota(numbers, 0), column), info.element)
+        found.append(build.reshape(ones, (size, *info.shape)))
+        first += count
+    return found
