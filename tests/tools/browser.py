@@ -14,10 +14,13 @@ import sys
 import time
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+
+import pullback as pb
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "rules.py"
@@ -241,6 +244,16 @@ def test_tables_of_lines_functions_and_what_is_stored(opened):
     assert "@clip_cotangent bwd, fwd 1" in shown["rules"]
     assert "stored for the backward sweep: " in shown["stored"]
     assert "loop 16 × " in shown["stored"]
+
+
+def test_the_pattern_of_a_sparse_derivative(browser, tmp_path):
+    program = pb.trace(lambda x: jnp.sum((x[1:] - x[:-1]) ** 3))(jnp.ones(300)).sparse_hessian()
+    program.save(tmp_path / "hessian.mlirbc")
+    browser.get(written(str(tmp_path / "hessian.mlirbc"), tmp_path).as_uri())
+    browser.find_element(By.ID, "tab-pattern").click()
+    panel = browser.find_element(By.ID, "panel")
+    assert panel.text.startswith("300 x 300, 898 non-zeros, 3 colors (symmetric); a square")
+    assert panel.find_element(By.CSS_SELECTOR, "svg path").size["width"] == 400
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

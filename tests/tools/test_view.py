@@ -244,6 +244,19 @@ def test_a_page_is_one_file_that_asks_for_no_other(shown):
     assert not re.search(r"(?:src|href)\s*=|@import|url\(|https?://|fetch\(|{{", rest)
 
 
+@pytest.mark.parametrize("size", [6, 1000])
+def test_the_pattern_of_a_sparse_derivative_is_drawn(size):
+    program = pb.trace(lambda x: jnp.sum((x[1:] - x[:-1]) ** 3))(jnp.ones(size)).sparse_hessian()
+    plot = page_data(read_stages(program, None), "", "", None)["pattern"]
+    assert plot["text"] == str(program.pattern)
+    assert plot["scale"] == (1 if size == 6 else 8)
+    count = 6 if size == 6 else 125
+    assert plot["size"] == [count, count]
+    band = [[i, j] for i in range(count) for j in range(count) if abs(i - j) < 2]
+    assert plot["cells"] == band
+    assert page_data(read_stages(program.vmap(axis_size=2), None), "", "", None)["pattern"] is None
+
+
 def file_of(stages, path, written):
     files = page_data(stages, "", "", written)["files"]
     return next(file for file in files if file["path"] == str(path))

@@ -590,6 +590,17 @@ const tabs = {
           /^(an argument|a result)/.test(why) ? "-" : bytes(amount), op,
           place ? lineLink(...place) : line, why]))],
 };
+if (data.pattern) {
+  tabs.pattern = () => {
+    const { text, scale, size: [height, width], cells } = data.pattern;
+    const plot = element("div", { class: "pattern", role: "img", "aria-label": text });
+    const squares = cells.map(([row, column]) => `M${column} ${row}h1v1h-1z`).join("");
+    plot.innerHTML = `<svg viewBox="0 0 ${width} ${height}" width="${4 * width}" ` +
+      `height="${4 * height}" shape-rendering="crispEdges"><path d="${squares}"/></svg>`;
+    const remark = scale > 1 ? `; a square has a non-zero among ${scale} x ${scale} entries` : "";
+    return [element("p", {}, text + remark), plot];
+  };
+}
 
 const showTab = (name) => {
   for (const button of document.querySelectorAll("#tabs button")) {

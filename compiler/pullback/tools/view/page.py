@@ -12,12 +12,18 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pullback._jax.source_info import Frame
 from pullback.ir.lexer import coloured_ir, coloured_python
 from pullback.ir.locations import describe, is_installed
 from pullback.ir.symbols import FUNC
 from pullback.tools.view.listing import ListedOp, Listing
 from pullback.tools.view.stages import Stages
+from pullback_runtime.files._pattern import Pattern
+
+MOST_CELLS = 128
+"""Bound the squares along each side of the plot of a pattern."""
 
 TITLES = {
     "program": "program, with its rules",
@@ -57,7 +63,20 @@ def _part(name: str) -> str:
 
 def page_data(stages: Stages, title: str, spec: str, written: float | None) -> dict[str, Any]:
     """Return what the page shows, as plain values. Numbers of ops and values go over all stages."""
-    return _Data(stages, spec, written).all() | {"title": title, "remark": stages.remark}
+    pattern = None if stages.pattern is None else _plot(stages.pattern)
+    return _Data(stages, spec, written).all() | {
+        "title": title,
+        "remark": stages.remark,
+        "pattern": pattern,
+    }
+
+
+def _plot(pattern: Pattern) -> dict[str, Any]:
+    """Return the squares of a pattern's plot that have a non-zero; each is several entries wide."""
+    scale = max(1, -(-max(pattern.shape) // MOST_CELLS))
+    cells = np.unique(np.stack([pattern.rows, pattern.cols], 1) // scale, axis=0)
+    size = [-(-n // scale) for n in pattern.shape]
+    return {"text": str(pattern), "scale": scale, "size": size, "cells": cells.tolist()}
 
 
 class _Data:

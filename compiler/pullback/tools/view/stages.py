@@ -10,6 +10,7 @@ from pullback.ir.modules import entry_of
 from pullback.program.residual_table import ResidualTable
 from pullback.tools.derive import Positions, derive_program
 from pullback.tools.view.listing import Listing, read_listing
+from pullback_runtime.files._pattern import Pattern
 
 DEFAULT = "vjp"
 
@@ -23,11 +24,13 @@ class Stages:
         are lowered away; without a derivative, what is left of the program.
       stored: what reverse mode stores; None for other derivatives.
       remark: why there is no derivative; empty if there is one.
+      pattern: of the non-zeros, if the program is a sparse derivative.
     """
 
     listings: tuple[Listing, ...]
     stored: ResidualTable | None = None
     remark: str = ""
+    pattern: Pattern | None = None
 
 
 def read_stages(program: Program, mode: str | None, wrt: Positions = None) -> Stages:
@@ -53,13 +56,15 @@ def read_stages(program: Program, mode: str | None, wrt: Positions = None) -> St
         stored = staged.split_vjp(positions).residuals()
     primals = len(entry_of(staged.module)[1].arguments)
     second = read_listing(derived.module, mode or DEFAULT, primals)
-    return Stages((first, second, _lowered(derived, primals)), stored)
+    listings = first, second, _lowered(derived, primals)
+    return Stages(listings, stored, pattern=program.pattern)
 
 
 def _without_derivative(program: Program, error: PullbackError) -> Stages:
     copy = program.run_passes("")
     first = read_listing(copy.module, "program")
-    return Stages((first, _lowered(copy)), remark=f"no derivative: {error.message}")
+    remark = f"no derivative: {error.message}"
+    return Stages((first, _lowered(copy)), remark=remark, pattern=program.pattern)
 
 
 def _lowered(program: Program, primals: int | None = None) -> Listing:
