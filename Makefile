@@ -266,6 +266,7 @@ release-check: $(RELEASE)
 	$(AUTOMATION) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	$(AUTOMATION) vendor.dependabot .github/dependabot.yml
 	$(AUTOMATION) vendor.citation-file-format CITATION.cff
+	$(RUN) $(BIN)/python -m pytest -q tests/project/test_submissions.py
 	$(RUN) $(BIN)/python -m tests.release dist \
 	  $(foreach minor,11 12 13 14,$(call first_usable,$(minor)))
 
