@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pullback._jax import ir
 from pullback.ir.build import flag
-from pullback.ir.regions import MANUAL
+from pullback.ir.regions import MANUAL, TERMINATORS
 from pullback.ir.symbols import CALL, FUNC, is_declaration, search
 from pullback.ir.traits import OBSERVED
 from pullback_runtime.files import _custom_calls
@@ -21,7 +21,7 @@ _KEPT_APART = ANNOTATIONS | {"tpu_custom_call"}
 """Those of which JAX says so only to keep XLA from taking them away, or from merging kernels."""
 
 
-_PURE = {CALL, FUNC, MANUAL, "func.return", "sdy.return", "sdy.sharding_constraint"}
+_PURE = {CALL, FUNC, MANUAL, "sdy.sharding_constraint", *TERMINATORS}
 
 
 def target_of(op: ir.Operation) -> str | None:

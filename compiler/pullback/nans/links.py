@@ -11,9 +11,10 @@ import numpy as np
 
 from pullback.errors import PullbackError
 from pullback.ir import build
-from pullback.ir.regions import BRANCHES, captures
+from pullback.ir.dataflow import CONTROL
+from pullback.ir.regions import captures
 from pullback.ir.symbols import called
-from pullback.ir.traits import ELEMENTWISE, MOVES
+from pullback.ir.traits import ELEMENTWISE, MOVES, OBSERVED
 from pullback_runtime._jax import operations_where
 
 Array = np.ndarray[Any, Any]
@@ -127,8 +128,7 @@ def _of_sources(operand: int, x: Array, sources: Array, bad: Bad) -> Link:
 
 def _can_run(op: Any) -> bool:
     """Return True if an op can run by itself: it acts on nothing, and uses nothing else."""
-    untried = ("custom_call", "infeed", "rng", "while")
-    if op.name in (*BRANCHES, *(f"stablehlo.{name}" for name in untried)):
+    if op.name == "stablehlo.custom_call" or op.name in CONTROL | OBSERVED:
         return False
     return (
         op.name.startswith("stablehlo.") and not captures(op) and not operations_where(op, called)

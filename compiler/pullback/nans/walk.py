@@ -11,14 +11,13 @@ import numpy as np
 
 from pullback.ir import build
 from pullback.ir.build import Value
-from pullback.ir.regions import BRANCHES, captures
+from pullback.ir.regions import BRANCHES, WHILE, captures
 from pullback.ir.symbols import called
+from pullback.ir.traits import DATA
 from pullback.nans.links import Array, Bad, Ends, Link, Mask, holds_floats, links
 from pullback.nans.probes import Place, Probes
 
-WHILE = "stablehlo.while"
-SLICES = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}
-"""Ops that slice arrays, and the position of the first index among their operands."""
+SLICES = ("stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice")
 State = Sequence[Any]
 
 
@@ -305,7 +304,7 @@ def _indexed(
     if not around or around[-1].op.name != WHILE:
         return around
     slices = [op for op in ops if op.name in SLICES and build.rank(op.operands[0])]
-    starts = [op.operands[SLICES[op.name]] for op in slices]
+    starts = [op.operands[DATA[op.name].stop] for op in slices]
     found = {int(values[v]) for v in starts if not is_written(v)}
     if len(found) != 1 or found == {around[-1].number}:
         return around

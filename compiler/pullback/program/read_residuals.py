@@ -19,9 +19,10 @@ from pullback._jax import ir, remat
 from pullback.autodiff.zeros import is_zero_constant
 from pullback.ir import build, ops, placements
 from pullback.ir.build import Value
+from pullback.ir.costs import runs_inside
 from pullback.ir.dependence import dependents
 from pullback.ir.locations import user_line_of
-from pullback.ir.regions import BRANCHES, MANUAL, blocks, operations, terminator
+from pullback.ir.regions import BRANCHES, MANUAL, WHILE, blocks, operations, terminator
 from pullback.ir.symbols import CALL, called, callee, functions
 from pullback.ir.traits import VIEW
 from pullback.ir.while_loops import read_loop
@@ -29,7 +30,6 @@ from pullback.program.record import Record
 from pullback.program.residual_table import Recomputed, Residual, ResidualTable
 from pullback_runtime.call._arguments import spell
 
-WHILE = "stablehlo.while"
 UNKNOWN = "no line of the user's"
 
 
@@ -207,14 +207,11 @@ def _runs(block: Any, table: dict[str, Any], runs: int) -> Iterator[tuple[Any, i
     """Yield the ops of a block, and of what it calls, with how often each runs."""
     for operation in operations(block)[:-1]:
         name = callee(operation) if operation.name == CALL else None
-        if operation.name == WHILE:
-            loop = read_loop(operation)
-            yield from _runs(loop.body, table, runs * (loop.slots or 1))
-        elif operation.name in BRANCHES or operation.name == MANUAL:
-            for inner in blocks(operation):
-                yield from _runs(inner, table, runs)
-        elif name in table:
-            for inner in blocks(table[name]):
-                yield from _runs(inner, table, runs)
+        if name in table:
+            yield from _runs(blocks(table[name])[0], table, runs)
+        elif times := len(operation.regions) and runs_inside(operation):
+            inside = blocks(operation)
+            for inner in inside[1:] if operation.name == WHILE else inside:
+                yield from _runs(inner, table, runs * times)
         elif ops.view(operation) is None:
             yield operation, runs

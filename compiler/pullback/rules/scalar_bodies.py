@@ -19,13 +19,9 @@ from pullback.ir.build import Value
 from pullback.ir.masks import mask_of
 from pullback.ir.regions import captures, operations
 from pullback.ir.symbols import callee
-from pullback.ir.traits import ELEMENTWISE
+from pullback.ir.traits import ELEMENTWISE, MOVES
 from pullback.rules.body_patterns import CONSTRAINT
 from pullback.rules.calls.func_call import jvp_call
-
-_MOVES = frozenset(f"stablehlo.{n}" for n in "reshape broadcast transpose reverse slice".split())
-_SCALAR_MOVES = _MOVES | {"stablehlo.broadcast_in_dim", CONSTRAINT}
-"""Ops that give the one element that they are given."""
 
 _IN_BODY = " in the body of a reduction or map"
 
@@ -59,7 +55,7 @@ def _lift_op(
     operands = [_lifted(operation, v, values, shape) for v in operation.operands]
     if name == "func.call":
         return lift(diff, diff.block(callee(operation)), operands, shape)
-    if name in _SCALAR_MOVES:
+    if name == CONSTRAINT or (name in MOVES and len(operands) == 1):
         return operands
     if name not in ELEMENTWISE:
         raise missing_rule(operation, name, _IN_BODY)
