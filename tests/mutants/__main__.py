@@ -47,7 +47,7 @@ def copy_tree(folder: Path) -> Path:
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "golden")
+            ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(source, folder / name, ignore=ignored)
         else:
             shutil.copy(source, folder / name)
