@@ -63,9 +63,9 @@ def energy_of_a_pair(x):
 
 
 CASES = {
-    "rounded weights, straight through": (quantized, 0.4),
-    "a clipped gradient, at an outlier": (loss_of_an_outlier, 42.0),
-    "the distance of two atoms at one point": (energy_of_a_pair, 0.0),
+    "straight-through rounding of weights": (quantized, 0.4),
+    "gradient clipping, at an outlier": (loss_of_an_outlier, 42.0),
+    "distance between two coincident atoms": (energy_of_a_pair, 0.0),
 }
 
 
@@ -79,7 +79,7 @@ def derivatives(f, x):
 
 
 def main() -> None:
-    print("| derivative of | in JAX | of JAX's export | of pullback's file |")
+    print("| derivative of | JAX | JAX's export | pullback's file |")
     print("|---|---|---|---|")
     for what, (f, x) in CASES.items():
         here, lost, kept = derivatives(f, x)
