@@ -10,11 +10,10 @@ import re
 from typing import Any
 
 from jaxlib.mlir import ir as ir, passmanager as passmanager
-from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext, _mlirHlo as _mhlo  # not its 400 op classes
 from jaxlib.mlir.dialects import (
     chlo as chlo,
     func as func,
-    mhlo as mhlo,
     mpmd as mpmd,
     sdy as sdy,
     stablehlo as stablehlo,
@@ -53,7 +52,7 @@ def fresh_context(threads: Any = None) -> ir.Context:
         context.set_thread_pool(threads)
     for dialect in sdy, mpmd, chlo, stablehlo:
         dialect.register_dialect(context)
-    mhlo.register_mhlo_dialect(context)
+    _mhlo.register_mhlo_dialect(context)
     run_passes(ir.Module.parse("", context), f"builtin.module({TO_STABLEHLO})")
     return context
 
