@@ -191,6 +191,21 @@ def test_a_gradient_imports_no_tools():
     assert done.stdout == "[]\nTrue\npullback.artifact pullback.testing load NanReport\n"
 
 
+@pytest.mark.parametrize(
+    ("module", "left_out"),
+    [
+        ("pullback", ("jax._src.pallas", "jax.extend", "jaxlib.mlir.dialects.mhlo")),
+        ("pullback.tools.run", ("pullback.nans", "pullback.ir.lexer", "rich.console")),
+        ("pullback.tools.derive", ("pullback.ir.lexer", "rich.console")),
+        ("pullback.tools.dump", ("pullback.ir.lexer", "rich.console")),
+    ],
+)
+def test_an_import_leaves_out_what_only_some_uses_need(module, left_out):
+    code = f"import sys, {module}; print([name for name in {left_out} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_name_that_is_not_public_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'pullback' has no attribute 'nope'"):
         pullback.nope  # noqa: B018

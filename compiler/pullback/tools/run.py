@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,6 @@ import numpy as np
 
 from pullback import Program
 from pullback.errors import UsageError
-from pullback.nans.search import search
 from pullback.program.record import here
 from pullback.tools import engines
 from pullback.tools.inputs import Arrays
@@ -97,7 +97,9 @@ def _running(spec: str) -> Iterator[None]:
 def _find_nan(spec: str, program: Program, values: Arrays) -> None:
     """Print where the first NaN in a result comes from, and exit with 1 if there is one."""
     with working("looking for a NaN"):
-        found = search(here(program), [*program.constants, *values], infs=False)
+        found = importlib.import_module("pullback.nans.search").search(
+            here(program), [*program.constants, *values], infs=False
+        )
     if found is None:
         click.echo("no result has a NaN")
         return

@@ -3,48 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import jax
-from pygments.token import Comment, Keyword, Name, String
-from rich.console import Console
-from rich.text import Text
 
 from pullback.errors import UsageError
-from pullback.ir.lexer import MLIRLexer
 from pullback.program.progress import Progress
 from pullback.tools.diagnostics import messages_of
 from pullback_runtime import ArtifactError, __version__
 
-STYLES = {
-    Comment: "dim",
-    String: "green",
-    Name.Function: "bold magenta",
-    Name.Variable: "cyan",
-    Name.Decorator: "bold yellow",
-    Name.Builtin: "blue",
-    Keyword.Type: "dim cyan",
-}
-
 
 def show_ir(text: str) -> None:
     """Print MLIR, a jaxpr or HLO: coloured on a terminal, byte for byte elsewhere."""
-    console = Console(soft_wrap=True)
-    if console.is_terminal:
-        console.print(_coloured(text), highlight=False)
-    else:
-        click.echo(text)
+    if _may_have_colour(err=False):
+        from rich.console import Console
+
+        console = Console(soft_wrap=True)
+        if console.is_terminal:
+            coloured = importlib.import_module("pullback.tools.coloured").coloured
+            console.print(coloured(text), highlight=False)
+            return
+    click.echo(text)
 
 
-def _coloured(text: str) -> Text:
-    """Return text with a style for each token, or for the kind of tokens that it is one of."""
-    parts = []
-    for kind, part in MLIRLexer(stripnl=False, ensurenl=False).get_tokens(text):
-        parts.append((part, STYLES.get(kind) or STYLES.get(kind.parent) or ""))
-    return Text.assemble(*parts)
+def _may_have_colour(*, err: bool) -> bool:
+    """Return True if rich may find a terminal: importing it takes longer than most commands."""
+    forced = "FORCE_COLOR" in os.environ or "TTY_COMPATIBLE" in os.environ
+    stream = sys.stderr if err else sys.stdout
+    return forced or (stream is not None and stream.isatty())
 
 
 def write(text: str, output: Path) -> None:
@@ -67,6 +59,11 @@ def writing(output: Path) -> Iterator[None]:
 
 def note(text: str) -> None:
     """Print a remark for the reader, on stderr so that pipes stay clean."""
+    if not _may_have_colour(err=True):
+        click.echo(text, err=True)
+        return
+    from rich.console import Console
+
     Console(stderr=True, soft_wrap=True).print(text, style="dim", markup=False, highlight=False)
 
 
@@ -93,6 +90,8 @@ def show_error(error: Any) -> None:
         name = "<stdin>" if message.file == "-" else message.file
         click.echo(message.format(name, source), err=True)
         return
+    from rich.console import Console
+
     console = Console(stderr=True, soft_wrap=True)
     label = type(error).__name__
     console.print(f"[bold red]{label}:[/] ", end="")
