@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 
 import jax
@@ -456,3 +457,45 @@ def test_a_variant_has_what_its_platform_does_and_no_more():
         program.grad()
     said = "so it is for tpu: program.for_platform(…) takes one platform"
     assert caught.value.__notes__.count(said) == 1
+
+
+def decomposed(x):
+    return jnp.sin(x) * x
+
+
+@pytest.mark.parametrize("platforms", [("cpu",), ("cpu", "tpu")])
+@pytest.mark.parametrize("shape", ["4", "n"])
+@pytest.mark.filterwarnings("ignore::pullback.LostRulesWarning")
+def test_composites_of_jax_and_of_the_user(platforms, shape):
+    """JAX gives decompositions the values of symbols and the platform's number as arguments.
+
+    One composite is returned as it is, one is called in another, one twice with other types. With
+    symbols, JAX writes `erf` and `top_k` as composites too.
+    """
+    composite = jax.lax.composite if jax.__version_info__ >= (0, 12) else _called
+
+    def function(named, x):
+        inner = named(decomposed, name="test.inner")
+        outer = named(lambda x: inner(x) + jax.lax.erf(x), name="test.outer")
+        return outer(inner(x)), jnp.sum(inner(x[1:])), jax.lax.top_k(outer(x), 2)[0]
+
+    x, dx = jnp.array([0.3, 0.5, 0.7, 0.9]), jnp.array([1.0, 2.0, 3.0, 4.0])
+    sizes = jax.export.symbolic_shape(shape, constraints=["n >= 3"] if shape == "n" else ())
+    like = jax.ShapeDtypeStruct(sizes, jnp.float32)
+    exported = export(functools.partial(function, composite), like, platforms=platforms)
+    expected = jax.jvp(functools.partial(function, _called), (x,), (dx,))
+    cts = jax.tree.map(jnp.cos, expected[0])
+    _, pullback = jax.vjp(functools.partial(function, _called), x)
+    for program in (pb.from_exported(exported), pb.load(bytes(exported.serialize()))):
+        known = program.with_sizes(n=4) if shape == "n" else program
+        for found, wanted in zip(known.jvp()(x, dx), expected, strict=True):
+            jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), found, wanted)
+        _, (ct,) = known.vjp()(x, cts)
+        np.testing.assert_allclose(ct, pullback(cts)[0], rtol=1e-5)
+        if composite is not _called:
+            assert 'composite "test.outer"' in str(known)
+
+
+def _called(function, *, name):
+    """Stand for a composite: JAX differentiates none, and the oldest exports none with symbols."""
+    return function

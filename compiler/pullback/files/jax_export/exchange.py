@@ -143,6 +143,7 @@ def _refine(module: ir.Module) -> None:
     if refine_types.take_polymorphism(module):
         with _jax.working_in(module):
             run_stock(module, "canonicalize")  # sizes depend on the number of a platform
+            vhlo_gaps.restore(module)  # StableHLO refines ops of CHLO, and no composites
             refine_types.refine(module)
         refine_types.check(module)
 

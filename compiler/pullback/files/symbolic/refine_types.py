@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,21 @@ import numpy as np
 from pullback import _jax
 from pullback._jax import ir
 from pullback.files.errors import ArtifactError, check_valid
+from pullback.frontend import link
 from pullback.ir import build
 from pullback.ir.inline import inline
 from pullback.ir.mlir_passes import run_stock
+from pullback.ir.modules import clone, entry_of, take_entry
+from pullback.ir.ops import COMPOSITE
+from pullback.ir.regions import replace_op
+from pullback.ir.signatures import drop_arguments, set_signature
+from pullback.ir.symbols import erase_unreachable, functions, is_declaration, make_private
 from pullback.ir.verify import verify
 from pullback_runtime._jax import operations_where
 from pullback_runtime.ir._erasure import erase, erasing
+
+GLOBAL_CONSTANT = "jax.global_constant"
+"""Marks arguments that JAX adds to each function: values of symbols, the number of the platform."""
 
 POLYMORPHIC = "jax.uses_shape_polymorphism"
 REFINE = (
@@ -43,7 +53,88 @@ def refine(module: ir.Module) -> None:
 def _follow_all(module: ir.Module) -> int:
     """Infer the types that StableHLO does not, and return how many are new."""
     with erasing():
-        return sum(map(_follow, operations_where(module, _name_of_dynamic)))
+        found = sum(map(_follow, operations_where(module, _name_of_dynamic)))
+    found += _refine_composites(module)
+    if found:
+        for function in functions(module).values():
+            if not is_declaration(function):
+                set_signature(function)
+    return found
+
+
+def _refine_composites(module: ir.Module) -> int:
+    """Refine the decompositions of composites, which StableHLO leaves as they are.
+
+    JAX gives a decomposition the values of symbols and the number of the platform as arguments,
+    which are constants of it then.
+
+    Returns: how many composites have other types or operands.
+    """
+    made: dict[Any, str] = {}
+    waiting = operations_where(module, _is_unrefined)
+    for op in waiting:
+        name = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+        taken = _global_constants(_function(op, name))
+        kinds = [
+            str(v.owner.attributes["value"] if i in taken else v.type)
+            for i, v in enumerate(op.operands)
+        ]
+        key = name, *kinds
+        if key not in made:
+            copy = clone(module)
+            take_entry(copy, name)
+            _specialize(copy, op, taken)
+            refine(copy)
+            ir.SymbolTable(copy.operation).set_symbol_name(entry_of(copy)[0], name)
+            made[key] = link.merge(module, copy, name)
+            make_private(functions(module)[made[key]])
+        _call_specialized(op, made[key], taken)
+    if waiting:
+        erase_unreachable(module)
+    return len(waiting)
+
+
+def _is_unrefined(op: ir.Operation) -> bool:
+    """Return True for a composite whose types, or constants of its decomposition, are now known."""
+    if op.name != COMPOSITE:
+        return False
+    function = _function(op, ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value)
+    taken = _global_constants(function)
+    known = all(
+        build.is_constant(v) if i in taken else not _is_dynamic(v)
+        for i, v in enumerate(op.operands)
+    )
+    return known and (bool(taken) or any(map(_is_dynamic, op.results)))
+
+
+def _global_constants(function: Any) -> list[int]:
+    """Return which arguments are values of symbols, or the number of the platform."""
+    given = function.attributes.get("arg_attrs", ())
+    return [i for i, attributes in enumerate(given) if GLOBAL_CONSTANT in attributes]
+
+
+def _specialize(module: ir.Module, op: ir.Operation, taken: Sequence[int]) -> None:
+    """Give @main the types of a composite's operands, and the constants among these."""
+    function, block = entry_of(module)
+    arguments = list(block.arguments)
+    for v, operand in zip(arguments, op.operands, strict=True):
+        v.set_type(operand.type)
+    with ir.InsertionPoint.at_block_begin(block):
+        for i in taken:
+            constant = op.operands[i].owner.operation.clone()
+            arguments[i].replace_all_uses_with(constant.results[0])
+    drop_arguments(function, [arguments[i] for i in taken])
+
+
+def _call_specialized(op: ir.Operation, name: str, taken: Sequence[int]) -> None:
+    """Replace a composite with one of this decomposition, which lacks some operands."""
+    attributes = dict(op.attributes.items())
+    attributes["decomposition"] = ir.FlatSymbolRefAttr.get(name, op.context)
+    results = ir.FunctionType(ir.TypeAttr(_function(op, name).attributes["function_type"]).value)
+    operands = [v for i, v in enumerate(op.operands) if i not in taken]
+    with build.inserting(ir.InsertionPoint(op), op.location):
+        made = build.emit(COMPOSITE, list(results.results), operands, attributes)
+    replace_op(op, made.results)
 
 
 def _name_of_dynamic(op: ir.Operation) -> str | None:
