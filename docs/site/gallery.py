@@ -102,6 +102,26 @@ def forces(plot: Any) -> Any:
     return figure
 
 
+def control(plot: Any) -> Any:
+    """Draw the way of a boat around an island, and where its sparse derivatives are not zero."""
+    boat, solver = example("optimal_control/problem.py"), example("optimal_control/solve.py")
+    with tempfile.TemporaryDirectory() as folder:
+        boat.save(path := Path(folder) / "problem.mlirbc")
+        problem = solver.Problem(path)
+    states, thrusts = boat.split(solver.solve_by_scipy(problem)[0])
+    figure, axes = plot.subplots(1, 3, figsize=(9, 2.8))
+    axes[0].add_patch(plot.Circle(boat.ISLAND, boat.RADIUS, color="tab:green", alpha=0.4))
+    axes[0].plot(*states[:, :2].T, ".-", color="tab:blue", markersize=4)
+    axes[0].quiver(*states[::2, :2].T, *thrusts[::2].T, color="tab:orange", width=0.008, scale=4)
+    axes[0].set(title="way and thrust", aspect="equal")
+    for ax, name in zip(axes[1:], ("jacobian", "hessian")):
+        pattern = problem.entries[name].pattern
+        ax.plot(pattern.cols, pattern.rows, "s", markersize=0.8, color="tab:blue", rasterized=True)
+        ax.set(title=f"{name}: {pattern.num_colors} products", aspect="equal")
+        ax.set(xlim=(0, pattern.shape[1]), ylim=(pattern.shape[0], 0))
+    return figure
+
+
 def online_learning(plot: Any) -> Any:
     """Draw the loss of a pass of online learning over its rate, with tangents by the gradient."""
     learning = example("rules.py")
@@ -142,6 +162,7 @@ PICTURES = {
     "gallery_lost_rules.svg": (lost_rules, False),
     "gallery_mechanics.svg": (mechanics, True),
     "gallery_forces.svg": (forces, True),
+    "gallery_control.svg": (control, True),
     "gallery_online_learning.svg": (online_learning, False),
     "gallery_attention.svg": (attention, False),
 }
@@ -156,7 +177,7 @@ def main() -> None:
         jax.config.update("jax_enable_x64", wide)
         figure = draw(pyplot)
         figure.tight_layout()
-        figure.savefig(FOLDER / name, metadata={"Date": None})
+        figure.savefig(FOLDER / name, dpi=150, metadata={"Date": None})
         pyplot.close(figure)
 
 
