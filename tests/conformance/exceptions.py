@@ -135,8 +135,15 @@ THROUGH_JAX: tuple[Known, ...] = (
 )
 """Those of `program.as_jax()`, which JAX differentiates by the rules of its own primitives."""
 
-IN_TAYLOR_MODE = tuple(
-    known._replace(stages=("jet",)) for known in EXCEPTIONS if "jvp" in known.stages
+AT_POLES = (
+    "There is no value there, and no series: infinities cancel in one formula, not in another"
+)
+IN_TAYLOR_MODE = (
+    *(known._replace(stages=("jet",)) for known in EXCEPTIONS if "jvp" in known.stages),
+    Known("div_singularity_*", ("jet",), DIFFERS, "", AT_POLES),
+    Known(
+        "eig_*_0_0_*", ("jet",), ONLY_JAX_REFUSES, "eigenvectors", "An empty matrix has no terms"
+    ),
 )
 """Those of Taylor mode, which is compared with JAX's forward mode of forward mode."""
 

@@ -184,6 +184,18 @@ def _(primals, tangents):
     return y, jax.lax.fori_loop(0, 120, step, dx)
 
 
+@jax.custom_jvp
+def branched(x):
+    """Its rule has branches that depend on the function itself."""
+    return jnp.exp(x)
+
+
+@branched.defjvp
+def _(primals, tangents):
+    y, dx = branched(*primals), tangents[0]
+    return y, jax.lax.cond(y[0] > 1, lambda: dx * y, lambda: 2 * dx * y * y)
+
+
 def linear_in_part(x):
     return pb.linear_call(lambda r, v: r * v, lambda r, ct: r * ct, jnp.sin(x), x * x)
 
@@ -209,6 +221,21 @@ def test_a_linear_call_with_residuals_that_move():
 
 def test_a_rule_whose_loop_depends_on_the_result():
     agrees(root)
+
+
+def test_a_rule_whose_branches_depend_on_the_result():
+    agrees(branched)
+    agrees(lambda x: branched(x - 1))
+    agrees(lambda x: jax.lax.scan(lambda c, _: (branched(c) / 9 + x, c), x, None, length=3))
+
+
+def test_a_rule_that_is_taken_on_equal_and_on_other_operands():
+    """The right-hand side is the parameter of the matrix at first, and no more in the rule."""
+
+    def solved(x):
+        return jax.scipy.sparse.linalg.cg(lambda v: (2 + x * x) * v, x, tol=1e-14)[0]
+
+    agrees(solved, expected=lambda x: x / (2 + x * x))
 
 
 def test_implicit_functions():

@@ -346,27 +346,32 @@ class Taylor:
 
         rule: Any = op.rule
 
-        def carry(op: Op, width: int) -> None:
+        def rows_of(width: int) -> list[Row | None]:
+            return [s.row(width) if s.moves else None for s in inputs]
+
+        def carry(op: Op, width: int, given: list[Row | None]) -> None:
             nonlocal carried
             carried = width
             frame = op.frame = self.inside({})
             frame.width = width
-            rows[:] = rule.carry(op, [s.row(width) if s.moves else None for s in inputs])
+            rows[:] = rule.carry(op, given)
             self._replaced.update(frame._replaced)
             self._pending.extend(frame._pending)
 
         def term(i: int, k: int) -> Value | None:
             if k > carried:
                 known = min(s.order for s in inputs)
+                width = max(k, int(min(order, known)))
+                terms = rows_of(width)  # these are emitted before the copy that uses them
                 copy = op.operation.clone(build.here.ip).operation
                 again = Op(copy, op.operands, results_of(copy), op.active, op.rule, self)
-                carry(again, max(k, int(min(order, known))))
+                carry(again, width, terms)
             return rows[i] and rows[i][k - 1]
 
         for i, series in enumerate(found):
             series.find = functools.partial(term, i)
         if all(s.order >= order for s in inputs):
-            carry(op, order)
+            carry(op, order, rows_of(order))
             for series in found:
                 series.known[0] = latest(series[0], self._replaced)
 
@@ -386,7 +391,7 @@ class Taylor:
                 found = self._apply(self.diff.block(callee(operation)), given, order)
             if found is None:
                 build.here.loc = operation.location
-                copy = _copied(operation, series)
+                copy = _copied(operation, given)
                 if order:
                     found = self._visit(copy, given, order, False)
                 else:
@@ -404,7 +409,7 @@ class Taylor:
 
         def fill(arguments: Sequence[Value]) -> Sequence[Value]:
             pairs = zip(operands, arguments, strict=True)
-            values = {v: constant(_fixed(v) if v in fixed else a) for v, a in pairs}
+            values = [constant(_fixed(v) if v in fixed else a) for v, a in pairs]
             return results_of(_copied(op.operation, values))
 
         given = [v if v in fixed else v.type for v in operands]
@@ -492,32 +497,34 @@ def _is_plain_call(operation: Any, diff: Differentiation) -> bool:
     return operation.name == CALL and ORDERED not in diff.function(callee(operation)).attributes
 
 
-def _copied(operation: Any, series: Mapping[Value, Series]) -> Any:
-    """Emit a copy of an op, in regions too, on the values of other series.
+def _copied(operation: Any, inputs: Sequence[Series]) -> Any:
+    """Emit a copy of an op on the values of other series, one for each operand and capture.
 
     Regions tell values apart that they use, so that these have series of their own.
     """
     copy = operation.clone(build.here.ip).operation
     used: set[Value] = set()
-    values: dict[Value, Value] = {}
-    for v in _inputs(operation):
-        now = series[v][0]
-        if len(operation.regions) and series[v].moves and now in used:
+    values: list[Value] = []
+    for series in inputs:
+        now = series[0]
+        if len(operation.regions) and series.moves and now in used:
             with build.inserting(ir.InsertionPoint(copy)):
                 now = build.emit1("stablehlo.reshape", now.type, [now])
-        values[v] = now
+        values.append(now)
         used.add(now)
+    count = len(copy.operands)
+    captured = dict(zip(_inputs(operation)[count:], values[count:], strict=True))
 
     def move(each: Any) -> Any:
         for i, v in enumerate(list(each.operands)):
-            if v in values:
-                each.operands[i] = values[v]
+            if v in captured:
+                each.operands[i] = captured[v]
         return ir.WalkResult.ADVANCE
 
-    if len(operation.regions):
+    if captured:
         copy.walk(move)
-    else:
-        move(copy)
+    for i, v in enumerate(values[:count]):
+        copy.operands[i] = v
     return copy
 
 
