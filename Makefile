@@ -48,6 +48,7 @@ help:
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
 	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, Quax, jet on a saved file"
+	@echo "make sparse   sparse derivatives beside asdex's, on its problems and those of CUTEst"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
 	@echo "make browser   the page of pullback view, and the site, in Chromium"
 	@echo "make next-jax [JAX=VERSION]   what decides with a JAX that nobody has tried; see docs/next_jax.md"
@@ -312,6 +313,15 @@ interpreters:
 	$(MAKE) setup VENV=$(AS_JAX)
 	$(AS_JAX)/bin/python -m pip install --quiet $(PIP_ARGS) asdex folx quax equinox flax
 	JAX_PLATFORMS=cpu $(AS_JAX)/bin/python -m tests.interpreters
+
+# Sparse derivatives beside asdex's and dense ones, on its own problems and those of CUTEst: half an
+# hour. asdex 0.5.2 does not import with jax 0.12. SPARSE takes options: --only TEXT, --most N.
+SPARSE ?=
+SPARSE_VENV ?= .venv-sparse
+sparse:
+	$(MAKE) setup VENV=$(SPARSE_VENV) $(call with_jax,0.11.2)
+	$(SPARSE_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) asdex sif2jax jax==0.11.2 jaxlib==0.11.2
+	JAX_PLATFORMS=cpu $(SPARSE_VENV)/bin/python -m tests.sparse_problems $(SPARSE)
 
 # The page of `pullback view` in Debian's Chromium: clicks, keys, and how long it takes to open. Then
 # the site of the documentation: what the search finds first, and whether pages fit a phone.
