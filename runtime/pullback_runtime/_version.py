@@ -1,3 +1,3 @@
 """The version of both distributions, which the build reads here: looking it up takes 40 ms."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
