@@ -83,6 +83,27 @@ def test_products_of_two_values_that_move():
     agrees(lambda x: jnp.abs((x + 1j * x * x) * jnp.exp(1j * x)) ** 3)
 
 
+def test_products_of_an_argument_with_what_does_not_move():
+    def function(x, y, w):
+        first = jnp.sin(x @ w["xz"]) + jnp.einsum("zyx,x->zy", w["zyx"], x**2) @ y
+        return first + jnp.einsum("ij,zji->z", y[:, None] * 1.0, w["zyx"][:, :1, :2]) + w["zy"] @ y
+
+    def of_matrices(a, w):
+        return jnp.einsum("ij,zji->z", a, w) ** 2
+
+    rng = np.random.default_rng(0)
+    shapes = {"xz": (3, 4), "zyx": (4, 2, 3), "zy": (4, 2)}
+    w = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    y = np.array([0.2, -0.7])
+    for argnums in (0, 1, (0, 1)):
+        found = pb.laplacian(function, argnums)(X, y, w)
+        close(found, of_jax(lambda x, y: function(x, y, w), X, y, argnums=argnums))
+    a, w = rng.normal(size=(3, 2)), rng.normal(size=(4, 2, 3))
+    close(pb.laplacian(of_matrices)(a, w), of_jax(lambda a: of_matrices(a, w), a))
+    text = str(pb.trace(of_matrices)(a, w).laplacian())
+    assert text.count("dot_general") == 1
+
+
 def test_of_several_arguments_and_of_trees():
     def function(x, tree, n):
         return {"a": jnp.sin(x) * tree["b"] ** 3, "c": [(x @ tree["b"]) ** 2 * n]}

@@ -47,6 +47,7 @@ class Laplacian(Taylor):
     ) -> None:
         super().__init__(diff, 2, rows)
         self.batching = batching
+        self.basis: dict[Value, int] = {}  # see _basis
 
     def inside(self, rows: Mapping[Value, Row]) -> Laplacian:
         """Return the frame of a region, with the rows of values that it may use."""
@@ -75,6 +76,13 @@ class Laplacian(Taylor):
         self, op: Op, inputs: list[Series], found: list[Series], order: int, top: bool
     ) -> None:
         """Emit the rows of the results of an op, by its jvp and the jvp of that."""
+        for v in (*op.operands, *op.results):
+            if build.info(v.type).kind == "?":
+                raise unsupported(
+                    op,
+                    f"on a value of type {v.type} in a Laplacian",
+                    "use one value of tensor type for each array in it",
+                )
         values = [s[0] for s in inputs]
         rows = [[s[1], s[2]] for s in inputs]
         mask = mask_of(map(_moves, rows))
@@ -97,7 +105,8 @@ class Laplacian(Taylor):
             bent = mask_of(row[1] is not None for row in rows)
             present = [t for t in seconds if t is not None]
             terms = [
-                self._batched(self._jvp(name, mask), values, firsts),
+                self._of_basis(op, values, rows)
+                or self._batched(self._jvp(name, mask), values, firsts),
                 self._mapped(self._jvp(name, bent), values, present),
                 self._bend(op, name, mask, values, firsts),
             ]
@@ -179,6 +188,35 @@ class Laplacian(Taylor):
                 square = squares[pair]
                 laplacians.append(self._mapped(map, values, [build.full_like(square, 1), square]))
         return [_sums(tangents), _sums(laplacians)]
+
+    def _of_basis(self, op: Op, values: list[Value], rows: Sequence[Row]) -> list[Value] | None:
+        """Return the tangents of a product in which all of one operand is summed over.
+
+        Where its tangents are those of the basis, they are the other operand, and zeros in the
+        directions of other arguments. None for any other op.
+        """
+        tangents = [row[0] for row in rows if row[0] is not None]
+        if (
+            op.name != "stablehlo.dot_general"
+            or len(tangents) != 1
+            or tangents[0] not in self.basis
+        ):
+            return None
+        mine, first = int(rows[0][0] is None), self.basis[tangents[0]]
+        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        dims = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+        x, other = values[mine], values[1 - mine]
+        element = build.info(other.type).element
+        if len(dims[mine]) < build.rank(x) or element != build.info(op.result_type).element:
+            return None
+        summed = [d for _, d in sorted(zip(dims[mine], dims[1 - mine], strict=True))]
+        free = [d for d in range(build.rank(other)) if d not in summed]
+        count = math.prod(build.shape(x))
+        moved = build.permute(other, (*summed, *free))
+        product = build.reshape(moved, (count, *build.shape(op.result)))
+        rest = self.batching.size - first - count
+        none = [0] * len(free)
+        return [build.pad(product, 0, [first, *none], [rest, *none]) if rest + first else product]
 
     def _bend(
         self, op: Op, name: str, mask: str, values: list[Value], firsts: list[Value]
@@ -287,8 +325,10 @@ def laplacian_in_place(diff: Differentiation, name: str, mask: str) -> None:
     size = sum(math.prod(build.shape(a)) for a in arguments)
     frame = Laplacian(diff, Batching(diff, size), {})
     with build.inserting(ir.InsertionPoint(start), loc):
-        rows = {a: [t, None] for a, t in zip(arguments, _basis(arguments, size), strict=True)}
-    found = frame.inside(rows).run(block)
+        basis = _basis(arguments, size)
+    sweep = frame.inside({a: [t, None] for a, t in zip(arguments, basis, strict=True)})
+    sweep.basis = basis
+    found = sweep.run(block)
     outs = list(terminator(block).operands)
     with build.inserting(ir.InsertionPoint(terminator(block)), loc):
         pairs = zip(outs, found, strict=True)
@@ -298,15 +338,18 @@ def laplacian_in_place(diff: Differentiation, name: str, mask: str) -> None:
     drop_scratch(diff)
 
 
-def _basis(arguments: Sequence[Value], size: int) -> list[Value]:
-    """Return, for each argument, its part of the identity: one row for each element of all."""
-    found, first = [], 0
+def _basis(arguments: Sequence[Value], size: int) -> dict[Value, int]:
+    """Return, for each argument, its part of the identity, and which row is its first.
+
+    The identity has a row for each element of all arguments.
+    """
+    found, first = {}, 0
     for a in arguments:
         info = build.info(a.type)
         count = math.prod(info.shape)
         numbers = build.tensor((size, count), build.element_type("i32"))
         column = build.add(build.iota(numbers, 1), first)
         ones = build.convert(build.compare("EQ", build.iota(numbers, 0), column), info.element)
-        found.append(build.reshape(ones, (size, *info.shape)))
+        found[build.reshape(ones, (size, *info.shape))] = first
         first += count
     return found
