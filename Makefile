@@ -30,7 +30,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo demo-all test test-all pytest lit quick rule layers test-oldest matrix
 .PHONY: lint types
-.PHONY: bench bench-quick bench-compare bench-peers bench-gpu docs docs-serve docs-publish notebooks portability engines pjrt distributed forces control runtime-alone fuzz conformance mutants jax-tests
+.PHONY: bench bench-quick bench-compare bench-peers bench-gpu bench-taylor docs docs-serve docs-publish notebooks portability engines pjrt distributed forces control runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
 .PHONY: gallery as-jax interpreters browser release-check gradbench
 
@@ -43,6 +43,7 @@ help:
 	@echo "make docs   the documentation as a site, in out/site; make docs-serve shows it, make notebooks runs it"
 	@echo "make bench | bench-quick | bench-compare BASE=COMMIT   beside JAX, and beside a commit"
 	@echo "make bench-peers | bench-gpu   beside Enzyme-JAX, and on an NVIDIA GPU that is here"
+	@echo "make bench-taylor   Taylor mode, beside jet, nested jvp and folx"
 	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see CONTRIBUTING.md"
 	@echo "make forces | control   a file's derivatives in ASE, and in SciPy and IPOPT, without JAX"
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
@@ -144,6 +145,14 @@ bench-peers: setup
 	$(MAKE) setup VENV=$(PEERS) PYTHON=$(OLDEST_PYTHON)
 	$(PEERS)/bin/python -m pip install --quiet $(PIP_ARGS) enzyme-ad
 	$(RUN) $(PEERS)/bin/python benchmarks/report.py run --only peers
+	$(call install,bench)
+	$(RUN) $(BIN)/python benchmarks/report.py page
+
+# Beside jet, nested forward mode, and folx, which is in the environment of `make as-jax`.
+bench-taylor: setup
+	$(MAKE) setup VENV=$(AS_JAX)
+	$(AS_JAX)/bin/python -m pip install --quiet $(PIP_ARGS) folx
+	$(RUN) $(AS_JAX)/bin/python benchmarks/report.py run --only taylor
 	$(call install,bench)
 	$(RUN) $(BIN)/python benchmarks/report.py page
 

@@ -5,6 +5,7 @@
     python benchmarks/report.py compare BASE      make bench-compare BASE=...
     python benchmarks/report.py run --only peers  make bench-peers, in an environment with the peer
     python benchmarks/report.py run --only gpu    make bench-gpu, where the default device is one
+    python benchmarks/report.py run --only taylor make bench-taylor, in an environment with folx
 
 Each benchmark runs in a process of its own. A busy machine shows in the quartiles.
 """
@@ -61,6 +62,7 @@ SCRIPTS = {
     "peers": Section("Run time beside Enzyme-JAX", r"(.+?)(?:: (beside JAX))?"),
     "gpu": Section("Run time of gradients on a GPU", column="run time"),
     "jacobians": Section("Run time of Jacobians", _COMMA),
+    "taylor": Section("Taylor mode"),
     "loops": Section("Run time of loops", _COMMA),
     "derive": Section("Deriving gradients", r"(.+): (?:JAX's own rules, )?(order .*)"),
     "batches": Section("Deriving batches", _COMMA),
@@ -79,7 +81,7 @@ SCRIPTS = {
 FILES = {"gpu": "run"}
 """Names the script of a benchmark that is not called as it."""
 
-APART = {"peers", "gpu"}
+APART = {"peers", "gpu", "taylor"}
 """Names benchmarks that need more than every machine has: run on request, and kept until then."""
 
 QUICK = {
@@ -185,7 +187,7 @@ def here() -> dict[str, Any]:
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
     names = ["pullback", "jax", "jaxlib", "numpy"]
-    names += ["enzyme_ad"] * (importlib.util.find_spec("enzyme_ad") is not None)
+    names += [peer for peer in ("enzyme_ad", "folx") if importlib.util.find_spec(peer)]
     return {
         "commit": commit,
         "versions": {
