@@ -18,20 +18,19 @@ import jaxlib
 import numpy as np
 from jax._src import (
     checkify as _checkify,
-    compiler as _compiler,
     core as _core,
     traceback_util as _traceback_util,
     tree_util as _tree_util,
     util as _util,
-    xla_bridge as _backend,
 )
 from jax._src.callback import _IOEffect as IO_EFFECT
-from jax._src.core import Primitive as Primitive
 from jax._src.debugging import debug_effect as DEBUG_EFFECT
 from jax._src.export import shape_poly as _shape_poly
 from jax._src.interpreters import mlir as _private_mlir, partial_eval as _pe
 from jax._src.lib import xla_client as _xla_client
 from jax._src.mesh import get_concrete_mesh as get_concrete_mesh
+from jax.extend import backend as _backend
+from jax.extend.core import Var
 from jax.interpreters import ad as _ad, mlir as _mlir
 from jax.interpreters.ad import (
     primitive_jvps as primitive_jvps,
@@ -363,7 +362,7 @@ def evaluate_partially(primitive: Any, split: Callable[..., Any]) -> None:
             late, params = halves.late, {"handle": halves.known}
             found = [v for v, flag in zip(found, late, strict=True) if not flag]
             avals, effects = primitive.abstract_eval(*(types[i] for i in halves.takes), **params)
-            found += map(_core.Var, avals[len(found) :])
+            found += map(Var, avals[len(found) :])
             invars = [eqn.invars[i] for i in halves.takes]
             known = eqn.replace(invars=invars, outvars=found, params=params, effects=effects)
         policy = _pe.ensure_enum(saveable(eqn.primitive, *types, **eqn.params))
@@ -372,7 +371,7 @@ def evaluate_partially(primitive: Any, split: Callable[..., Any]) -> None:
         if halves is None:
             return known, None, late, late, []
         residuals = taken(halves, found)
-        outs = [eqn.outvars[i] if late[i] else _core.Var(eqn.outvars[i].aval) for i in halves.gives]
+        outs = [eqn.outvars[i] if late[i] else Var(eqn.outvars[i].aval) for i in halves.gives]
         invars, params = [*eqn.invars, *residuals], {"handle": halves.rest}
         rest = eqn.replace(invars=invars, outvars=outs, params=params)
         return known, rest, late, late, [*needed, *residuals]
@@ -510,7 +509,7 @@ def load_code(device: jax.Device, code: bytes) -> Any:
 
 
 def _placement(device: jax.Device) -> tuple[Any, Any]:
-    options = _compiler.get_compile_options(num_replicas=1, num_partitions=1)
+    options = _backend.get_compile_options(num_replicas=1, num_partitions=1)
     return _xla_client.DeviceList((device,)), options
 
 

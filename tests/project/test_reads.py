@@ -140,8 +140,6 @@ def test_the_installed_jax_has_a_name(name):
     what_for = reads.NAMES[module][attribute]
     if "new in 0.11" in what_for and jax.__version_info__ < (0, 11):
         pytest.skip(what_for)
-    if "gone in 0.12" in what_for and jax.__version_info__ >= (0, 12):
-        pytest.skip(what_for)
     try:
         pkgutil.resolve_name(name)
     except (ImportError, AttributeError):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax._src import ad_checkpoint as _ad_checkpoint, core as _core
+from jax._src import core as _core
 from jax.experimental import hijax as _hijax
+from jax.extend.core import primitives as _primitives
 
 from pullback._jax import jaxprs, tracing
 
@@ -81,7 +82,7 @@ def with_name(equation: Any) -> Any:
     """Replace a `checkpoint_name` in the hijax encoding with JAX's ordinary primitive for it."""
     if jaxprs.name_of(equation) != "call_hi_primitive" or kind_of(equation) not in _NAMES:
         return equation
-    return equation.replace(primitive=_ad_checkpoint.name_p, params=parameters_of(equation))
+    return equation.replace(primitive=_primitives.name_p, params=parameters_of(equation))
 
 
 _NAMES = ("CheckpointName", "CheckpointNameFwd")

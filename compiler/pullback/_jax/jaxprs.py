@@ -12,18 +12,18 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core as _core
 from jax._src.interpreters import partial_eval as _pe
+from jax.extend import core as _extend_core
 
-Var = _core.Var
+Var = _extend_core.Var
 """The class of a variable; calling it with a type makes a new one."""
 
-Literal = _core.Literal
+Literal = _extend_core.Literal
 """The class of a constant that stands among an equation's operands."""
 
-_ClosedJaxpr = getattr(_core, "ClosedJaxpr", _core.Jaxpr)
+_ClosedJaxpr = _extend_core.ClosedJaxpr
 
-CLOSED_AND_OPEN_DIFFER = _ClosedJaxpr is not _core.Jaxpr
+CLOSED_AND_OPEN_DIFFER = _ClosedJaxpr is not _extend_core.Jaxpr
 
 
 JITTED = "jit"
@@ -32,7 +32,7 @@ JITTED = "jit"
 
 def is_jaxpr(value: object) -> bool:
     """Return True if a parameter of an equation is a jaxpr, open or closed."""
-    return isinstance(value, (_ClosedJaxpr, _core.Jaxpr))
+    return isinstance(value, (_ClosedJaxpr, _extend_core.Jaxpr))
 
 
 _of_jax: set[Any] = set()
@@ -47,7 +47,7 @@ def is_of_jax(primitive: Any) -> bool:
         for name, module in sys.modules.copy().items():  # other threads may import
             if name.partition(".")[0] in ("jax", "pullback", "pullback_runtime"):
                 known = vars(module).copy().values()
-                _of_jax.update(v for v in known if isinstance(v, _core.Primitive))
+                _of_jax.update(v for v in known if isinstance(v, _extend_core.Primitive))
         if primitive not in _of_jax:
             _of_others.add(primitive)
     return primitive in _of_jax
@@ -73,7 +73,7 @@ OF_A_LIBRARY = " of a library"
 
 def is_equation(value: object) -> bool:
     """Return True if a value is an equation of a jaxpr."""
-    return isinstance(value, _core.JaxprEqn)
+    return isinstance(value, _extend_core.JaxprEqn)
 
 
 def opened(closed: Any) -> Any:
@@ -272,7 +272,7 @@ def with_arguments(
     names = inner.debug_info.arg_names
     if names is not None:
         names = (*[""] * len(leading), *names)
-    changed = _core.Jaxpr(
+    changed = _extend_core.Jaxpr(
         [variable for variable, _ in constants],
         [*leading, *inner.invars],
         inner.outvars,
@@ -298,7 +298,7 @@ def with_operands(
         return atom if isinstance(atom, Literal) else chosen.get(atom, atom)
 
     jaxpr = opened(closed)
-    changed = _core.Jaxpr(
+    changed = _extend_core.Jaxpr(
         [variable for variable, _ in constants],
         arguments,
         [*map(current, outputs_of(closed))],
@@ -312,9 +312,9 @@ def with_operands(
 
 def equation_alone(equation: Any, debug_info: Any) -> Any:
     """Return a closed jaxpr of one equation; its arguments are all operands, even literals."""
-    invars = [_core.Var(atom.aval) for atom in equation.invars]
-    outvars = [_core.Var(var.aval) for var in equation.outvars]
+    invars = [_extend_core.Var(atom.aval) for atom in equation.invars]
+    outvars = [_extend_core.Var(var.aval) for var in equation.outvars]
     alone = equation.replace(invars=invars, outvars=outvars)
     info = debug_info._replace(arg_names=None, result_paths=None)
     effects = equation.effects
-    return close(_core.Jaxpr((), invars, outvars, [alone], effects, info))
+    return close(_extend_core.Jaxpr((), invars, outvars, [alone], effects, info))

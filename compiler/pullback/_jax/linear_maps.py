@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 from jax._src import checkify as _checkify
-from jax._src.core import Primitive, jaxpr_as_fun
+from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad as _ad, batching as _batching, mlir as _mlir
 
 from pullback._jax import derivatives

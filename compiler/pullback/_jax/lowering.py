@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax._src import config as _config, core as _core, xla_bridge as _backend_of_jax
+from jax._src import config as _config, core as _core
 from jax._src.interpreters import mlir as _mlir
+from jax.extend import backend as _backend_of_jax
 
 from pullback._jax import (
     dimensions as _dimensions,

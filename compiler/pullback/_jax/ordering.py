@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax._src import core as _core, debugging as _debugging, effects as _effects
+from jax._src import debugging as _debugging, effects as _effects
 from jax._src.interpreters import mlir as _mlir
+from jax.extend import core as _extend_core
 
 from pullback._jax import func, ir, jaxprs, tracing
 from pullback._jax.primitives import flattened
@@ -57,7 +58,7 @@ def _lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str) -> Any:
     return func.CallOp(function.type.results, symbol, values).results[len(tokens) :]
 
 
-_ordered = _core.Primitive(ORDERED)
+_ordered = _extend_core.Primitive(ORDERED)
 _ordered.multiple_results = True
 _ordered.def_impl(lambda *args, jaxpr, **_: tracing.equations_to_function(jaxpr)(*args))
 _ordered.def_effectful_abstract_eval(

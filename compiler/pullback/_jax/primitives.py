@@ -8,6 +8,7 @@ from typing import Any
 
 from jax._src import core as _core
 from jax._src.interpreters import batching as _batching, mlir as _mlir
+from jax.extend import core as _extend_core
 from jax.interpreters import ad as _ad
 
 from pullback._jax import dimensions, func, ir, stablehlo, tracing
@@ -16,7 +17,7 @@ from pullback._jax.derivatives import is_zero
 
 def calling(name: str, lowering: Callable[..., Any]) -> Any:
     """Return a new primitive that calls its parameter `jaxpr`, with this lowering rule."""
-    primitive = _core.Primitive(name)
+    primitive = _extend_core.Primitive(name)
     primitive.multiple_results = True
     primitive.def_impl(lambda *args, jaxpr, **_: tracing.equations_to_function(jaxpr)(*args))
     primitive.def_effectful_abstract_eval(lambda *_, jaxpr, **__: (jaxpr.out_avals, jaxpr.effects))
@@ -106,7 +107,7 @@ def _module_call_lowering(ctx: Any, *operands: Any, handle: Any, merge: Any, of:
     return func.CallOp(function.type.results, symbol, list(operands)).results
 
 
-_module_call = _core.Primitive("pullback.module_call")
+_module_call = _extend_core.Primitive("pullback.module_call")
 _module_call.multiple_results = True
 _module_call.def_effectful_abstract_eval(
     lambda *avals, handle, merge, of: of.abstract_eval(*avals, handle=handle)
@@ -133,7 +134,7 @@ def _trip_bound_lowering(ctx: Any, predicate: Any, *, count: int) -> Any:
     return [predicate]
 
 
-_trip_bound = _core.Primitive("pullback.trip_bound")
+_trip_bound = _extend_core.Primitive("pullback.trip_bound")
 _trip_bound.def_impl(lambda predicate, *, count: predicate)
 _trip_bound.def_abstract_eval(lambda predicate, *, count: predicate)
 _mlir.register_lowering(_trip_bound, _trip_bound_lowering, cacheable=False)
@@ -159,7 +160,7 @@ def collective(
     It is linear in x and its own transpose. `batch(axis, values, dims, axes)` implements it under
     a vmap of an axis with `name` and `size`; without one, it raises `outside(axes)`.
     """
-    primitive = _core.Primitive(name)
+    primitive = _extend_core.Primitive(name)
 
     def moved(primals: Any, tangents: Any, axes: Any) -> tuple[Any, Any]:
         tangent = tangents[0]

@@ -4,9 +4,6 @@
 looks up the names in the installed JAX: with a new JAX it says first what is gone
 (docs/next_jax.md).
 Modules of `jaxlib.mlir`, MLIR's own bindings, are not listed name by name.
-
-Names of `jax.extend` are read where it has them from: importing it imports Pallas, which takes
-25 ms and which a gradient does not need.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 NAMES: dict[str, dict[str, str]] = {
-    "jax._src.ad_checkpoint": {"name_p": "the primitive of checkpoint_name; in jax.extend"},
     "jax._src.api": {
         "NotNeeded": "what stands in a map of cotangents for an argument; new in 0.11",
         "NotSaveable": "the same, for one that is not saved; new in 0.11",
@@ -25,7 +21,6 @@ NAMES: dict[str, dict[str, str]] = {
         "default_checkify_rule": "what a call of a program does under checkify",
         "error_checks": "register that",
     },
-    "jax._src.compiler": {"get_compile_options": "those of XLA; in jax.extend"},
     "jax._src.config": {
         "ExplicitX64Mode": "may values have 64 bits where the option is off",
         "State": "tell options from other settings",
@@ -39,15 +34,6 @@ NAMES: dict[str, dict[str, str]] = {
         "traceback_filtering": "keep the frames of JAX in a traceback",
     },
     "jax._src.core": {
-        "ClosedJaxpr": "classes of jaxprs; in jax.extend; gone in 0.12",
-        "DebugInfo": "the same; in jax.extend",
-        "Jaxpr": "the same; in jax.extend",
-        "JaxprEqn": "the same; in jax.extend",
-        "Literal": "the same; in jax.extend",
-        "Var": "the same; in jax.extend",
-        "Primitive": "primitives of ours; in jax.extend",
-        "closed_call_p": "call the body of a scan; in jax.extend",
-        "jaxpr_as_fun": "evaluate a jaxpr; in jax.extend",
         "InternalMutableArrayEffect": "the effect of making a mutable array",
         "NamedAxisEffect": "named axes that an equation works along",
         "auto_insert_reshard": "let operands vary along the same axes of a mesh",
@@ -130,7 +116,6 @@ NAMES: dict[str, dict[str, str]] = {
         "custom_call_targets": "which custom calls a platform has",
     },
     "jax._src.linear_util": {
-        "WrappedFun": "is a value a function with transformations; in jax.extend",
         "EqualStore": "where a transformation leaves a second result: no part of a rule",
         "Store": "the same",
         "wrap_init": "make a rule of a function of ours",
@@ -146,9 +131,6 @@ NAMES: dict[str, dict[str, str]] = {
         "UNSPECIFIED": "a jitted call that says nothing of shardings",
     },
     "jax._src.source_info_util": {
-        "SourceInfo": "a line without a traceback; in jax.extend",
-        "current": "the line that is being traced; in jax.extend",
-        "register_exclusion": "say which lines are not the user's; in jax.extend",
         "_source_info_context": "trace a rule with its own lines",
         "is_user_filename": "is a file the user's",
         "user_frames": "the user's lines in a traceback",
@@ -167,10 +149,6 @@ NAMES: dict[str, dict[str, str]] = {
         "Unhashable": "a box around an argument of a rule",
         "cache": "a cache that JAX clears with its own",
         "weakref_cache_key_types": "hold a module by weak references in JAX's caches",
-    },
-    "jax._src.xla_bridge": {
-        "backends": "platforms that are here; in jax.extend",
-        "get_backend": "the device that a lowering reads; in jax.extend",
     },
     "jax.interpreters.ad": {
         "UndefinedPrimal": "ask a transpose rule for the cotangent of an operand",

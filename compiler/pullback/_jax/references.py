@@ -12,6 +12,7 @@ from typing import Any
 import jax
 from jax._src import core as _core
 from jax._src.state import ReadEffect, RefEffect, discharge as _discharge
+from jax.extend import core as _extend_core
 
 from pullback._jax import jaxprs
 from pullback._jax.holders import holder_of
@@ -100,7 +101,7 @@ class _Kept:
         self.equation = equation
 
 
-_passing = _core.Primitive("pullback.passing")
+_passing = _extend_core.Primitive("pullback.passing")
 _passing.multiple_results = True
 _passing.def_effectful_abstract_eval(
     lambda *_, kept: ([var.aval for var in kept.equation.outvars], kept.equation.effects)

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax._src import core as _core, linear_util as _linear_util, util as _util
+from jax.extend import core as _extend_core, linear_util as _public_linear_util
 
 
 def functions_of(value: Any) -> Sequence[Any]:
@@ -50,7 +51,7 @@ BY_VALUE = frozenset({jax.core.ShapedArray, jax.tree_util.PyTreeDef})
 
 def is_debug_info(value: object) -> bool:
     """Return True if this is a function's `DebugInfo`, which JAX uses in messages."""
-    return isinstance(value, _core.DebugInfo)
+    return isinstance(value, _extend_core.DebugInfo)
 
 
 def names_in_debug_info(info: Any) -> tuple[Any, ...]:
@@ -63,7 +64,7 @@ def names_in_debug_info(info: Any) -> tuple[Any, ...]:
 
 def is_wrapped_function(value: object) -> bool:
     """Return True if this is JAX's `WrappedFun`: a function and transformations to apply to it."""
-    return isinstance(value, _linear_util.WrappedFun)
+    return isinstance(value, _public_linear_util.WrappedFun)
 
 
 def opened(value: Any) -> tuple[str, tuple[Any, ...]] | None:

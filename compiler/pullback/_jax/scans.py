@@ -15,8 +15,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core as _core, dtypes as _dtypes
+from jax._src import dtypes as _dtypes
 from jax._src.interpreters import mlir as _mlir
+from jax.extend.core import primitives as _primitives
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as _hlo
 
@@ -117,7 +118,7 @@ def _update(aval: Any, stack: Any, v: Any, place: Any, context: Any) -> Any:
 
 def _call(context: Any, jaxpr: Any, operands: Sequence[Any]) -> list[Any]:
     """Emit a call of the body, lowered to a function of its own, and return its results."""
-    call = _core.closed_call_p
+    call = _primitives.closed_call_p
     inside = context.replace(
         primitive=call,
         avals_in=jaxpr.in_avals,

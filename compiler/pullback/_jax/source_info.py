@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from jax._src import source_info_util as _source_info
+from jax.extend import source_info_util as _public
 
 import pullback_runtime
 from pullback._jax import hijax, holders, jaxprs
@@ -74,7 +75,7 @@ def traceback_of(equation: Any) -> Any:
 
 def placed(equations: Iterable[Any], place: Any) -> list[Any]:
     """Give the equations the traceback of `place`, or else the current one."""
-    traceback = place.source_info.traceback or _source_info.current().traceback
+    traceback = place.source_info.traceback or _public.current().traceback
     return [e.replace(source_info=e.source_info.replace(traceback=traceback)) for e in equations]
 
 

@@ -18,6 +18,8 @@ from jax._src import (
 )
 from jax._src.interpreters import partial_eval as _pe
 from jax._src.traceback_util import api_boundary as api_boundary
+from jax.extend import core as _extend_core
+from jax.extend.source_info_util import SourceInfo
 from jax.sharding import (
     AbstractMesh,
     AxisType,
@@ -39,7 +41,7 @@ def is_tracer(value: object) -> bool:
 
 def is_variable(value: object) -> bool:
     """Return True if a value is a variable of a jaxpr, or a tracer."""
-    return isinstance(value, (_core.Var, jax.core.Tracer))
+    return isinstance(value, (_extend_core.Var, jax.core.Tracer))
 
 
 def is_dead_tracer(value: object) -> bool:
@@ -55,7 +57,7 @@ def is_going_on(tracer: Any) -> bool:
 def name_of(tracer: Any) -> Any:
     """Return what identifies a tracer: its variable in a jaxpr if it has one, else its id."""
     variable = getattr(tracer, "val", None)
-    return variable if isinstance(variable, _core.Var) else id(tracer)
+    return variable if isinstance(variable, _extend_core.Var) else id(tracer)
 
 
 def lifted_tracers(traced: Any) -> list[Any]:
@@ -339,7 +341,7 @@ def traced(function: Callable[..., Any], *arguments: Any) -> Any:
     def flat(*values: Any) -> list[Any]:
         return jax.tree.leaves(function(*jax.tree.unflatten(tree, values)))
 
-    info = _core.DebugInfo("jit", function.__qualname__, None, None)
+    info = _extend_core.DebugInfo("jit", function.__qualname__, None, None)
     wrapped = _linear_util.wrap_init(flat, debug_info=info)
     jaxpr, _, constants = _pe.trace_to_jaxpr_dynamic(
         wrapped, [*map(_core.shaped_abstractify, structs)]
@@ -354,7 +356,7 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
     line of the Python code that runs: that of a user's rule.
     """
     if not own_lines:
-        return _core.jaxpr_as_fun(closed)
+        return _extend_core.jaxpr_as_fun(closed)
     jaxpr = jaxprs.opened(closed)
     jaxpr = jaxprs.replaced(jaxpr, eqns=list(map(_with_own_lines, jaxpr.eqns)))
     return functools.partial(jax.core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
@@ -383,7 +385,7 @@ def _with_own_lines(equation: Any) -> Any:
 def _no_line() -> Iterator[None]:
     """Run the body without a source line set: equations get that of the Python code that runs."""
     here = _source_info._source_info_context
-    outer, here.context = here.context, _source_info.SourceInfo(None, here.context.name_stack)
+    outer, here.context = here.context, SourceInfo(None, here.context.name_stack)
     try:
         yield
     finally:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
+from jax.extend.core import Primitive
 
 from pullback_runtime import _jax
 from pullback_runtime._errors import MissingTransformError, ModuleError
@@ -29,7 +30,7 @@ from pullback_runtime.call._libraries import check_libraries
 from pullback_runtime.call._merge_modules import merge
 from pullback_runtime.ir._module import LARGE, to_bytecode
 
-call_module_p = _jax.Primitive("call_module")
+call_module_p = Primitive("call_module")
 call_module_p.multiple_results = True
 
 
