@@ -32,7 +32,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 .PHONY: lint types
 .PHONY: bench bench-quick bench-compare bench-peers bench-gpu bench-taylor docs docs-serve docs-publish notebooks portability engines pjrt distributed forces control runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
-.PHONY: gallery as-jax interpreters browser release-check gradbench
+.PHONY: gallery reactant as-jax interpreters browser release-check gradbench
 
 help:
 	@echo "make demo   a rule in its module, the derivative by it, the result beside plain JAX's"
@@ -51,6 +51,7 @@ help:
 	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, Quax, jet on a saved file"
 	@echo "make sparse   sparse derivatives beside asdex's, on its problems and those of CUTEst"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
+	@echo "make reactant REACTANT=Enzyme-JAX   modules that Reactant wrote, with our derivatives"
 	@echo "make browser   the page of pullback view, and the site, in Chromium"
 	@echo "make next-jax [JAX=VERSION]   what decides with a JAX that nobody has tried; see docs/next_jax.md"
 	@echo "make libraries   programs of other libraries, in memory and as files"
@@ -356,6 +357,14 @@ jax-tests: setup
 	@test -n "$(JAX_TESTS)" || { echo "set JAX_TESTS to jax/tests, after" \
 	  "$(CHECKOUT) https://github.com/jax-ml/jax" >&2; exit 1; }
 	$(RUN) $(BIN)/python -m tests.jax_suite $(JAX_TESTS) $(FILES)
+
+# Modules that Reactant wrote, in the tests of Enzyme-JAX: a table of what loads, what has derivatives
+# equal to finite differences, and why not. REACTANT is a checkout, or any folder of `.mlir` files.
+REACTANT ?=
+reactant: setup
+	@test -n "$(REACTANT)" || { echo "set REACTANT to Enzyme-JAX, after" \
+	  "git clone --depth 1 https://github.com/EnzymeAD/Enzyme-JAX" >&2; exit 1; }
+	$(RUN) $(BIN)/python -m tests.reactant $(REACTANT)
 
 # What decides with a JAX that nobody has tried, a version or a wheel, the shortest first: see
 # docs/next_jax.md. PARTS chooses.
