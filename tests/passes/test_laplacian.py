@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -275,6 +279,51 @@ def test_a_missing_rule_is_the_error_of_forward_mode():
         program.laplacian()
     assert of_laplacian.value.message == of_jvp.value.message
     agrees(lambda x: jax.lax.stop_gradient(clipped(x)) * x**2, lambda x: X * x**2)
+
+
+def test_batching_rules_are_not_lost():
+    @jax.custom_batching.custom_vmap
+    def cubed(x):
+        return x * x * x
+
+    cubed.def_vmap(lambda size, batched, x: (7 * x, True))
+    with pytest.raises(pb.PullbackError, match="no Laplacian of this module") as caught:
+        pb.laplacian(cubed)(X)
+    assert "([e, 0 * e],)" in caught.value.do
+    pairs = (pb.jet(cubed, (X,), ([e, 0 * e],)) for e in np.eye(3))
+    close(sum(terms[1] for _, terms in pairs), 6 * X)
+
+
+ON_TWO_DEVICES = """
+import jax, jax.numpy as jnp, pullback as pb
+mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+spec = jax.sharding.PartitionSpec("i")
+f = jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)
+try:
+    pb.laplacian(f)(jnp.ones(4))
+except pb.MissingRuleError as error:
+    print(error)
+"""
+
+
+def test_a_shard_map_is_refused():
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = [sys.executable, "-c", ON_TWO_DEVICES]
+    printed = subprocess.run(
+        command, env={**os.environ, **flags}, capture_output=True, text=True, check=True
+    ).stdout
+    assert "no derivative rule for `sdy.manual_computation` in a Laplacian" in printed
+    assert "without jax.shard_map" in printed
+
+
+def test_a_print_comes_once(capsys):
+    def printing(x):
+        jax.debug.print("at {}", x[0])
+        return jnp.sin(x) * x
+
+    close(pb.laplacian(printing)(X), of_jax(lambda x: jnp.sin(x) * x, X))
+    jax.effects_barrier()
+    assert capsys.readouterr().out == "at 0.3\n"
 
 
 def test_the_pass_leaves_no_helper_functions():

@@ -67,8 +67,8 @@ class Laplacian(Taylor):
             raise unsupported(
                 op,
                 "in a Laplacian",
-                "take the Laplacian in the function that jax.shard_map maps: "
-                "jax.shard_map(pb.laplacian(f), …)",
+                "write the function for whole arrays, without jax.shard_map: jax.jit divides it "
+                "among devices by the shardings of its arguments",
             )
         super()._carry(op, inputs, found, order)
 

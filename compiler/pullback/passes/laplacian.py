@@ -33,7 +33,11 @@ class Laplacian(Derivative):
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Run the sweep; every inexact result gets a Laplacian."""
-        check_batches(diff.module)
+        check_batches(
+            diff.module,
+            "Laplacian",
+            "add up the second terms of pb.jet(f, (x,), ([e, 0 * e],)) for each direction e",
+        )
         arguments = list(enumerate(diff.block(self.entry).arguments))
         for i, a in masked(arguments, mask):
             if build.info(a.type).kind == "c":

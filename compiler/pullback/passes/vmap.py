@@ -68,14 +68,18 @@ class VMap(Pass):
             batching.entry(self.entry, in_axes, out_axes)
 
 
-def check_batches(module: ir.Module) -> None:
+def check_batches(
+    module: ir.Module,
+    what: str = "batch",
+    do: str = "trace the batched function, pb.trace(jax.vmap(f))",
+) -> None:
     """Raise PullbackError for a module of which no batch can be made."""
     if BATCHING_RULES in module.operation.attributes:
         raise PullbackError(
-            "no batch of this module: it had batching rules (jax.custom_vmap), which MLIR "
+            f"no {what} of this module: it had batching rules (jax.custom_vmap), which MLIR "
             "does not keep",
-            do="trace the batched function, pb.trace(jax.vmap(f)); or, if a batch is what each "
-            f"item is by itself, take the attribute {BATCHING_RULES} off the module",
+            do=f"{do}; or, if a batch is what each item is by itself, take the attribute "
+            f"{BATCHING_RULES} off the module",
         )
 
 
