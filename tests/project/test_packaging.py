@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -43,6 +44,8 @@ def wheels(tmp_path_factory) -> dict[str, Path]:
     source.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "compiler", "runtime"):
         run("cp", "-r", ROOT / name, source / name, cwd=folder)
+    # What an earlier build left: as new as its copies, so that setuptools would take it.
+    shutil.rmtree(source / "runtime" / "build", ignore_errors=True)
     for part in (source, source / "runtime"):
         command = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, part)
         run(*command, cwd=folder)

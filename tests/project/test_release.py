@@ -31,10 +31,12 @@ ELSEWHERE = re.compile(r"git\+https|\./runtime\[|not on PyPI|pip install (-q )?[
 
 
 def lines_of_users() -> Iterator[tuple[str, str]]:
-    """Each line of sources, pages and recipes, with its place; not of tests."""
+    """Each line of sources, pages and recipes, with its place; not of tests and builds."""
     folders = (".github", "benchmarks", "compiler", "docs", "examples", "packaging", "runtime")
     files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))]
     for path in (*files, ROOT / "README.md", ROOT / "Makefile"):
+        if any(part == "build" or part.endswith(".egg-info") for part in path.parts):
+            continue
         if path.suffix in (".py", ".md", ".yml", ".yaml", "") and path.is_file():
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 yield f"{path.relative_to(ROOT)}:{number}", line

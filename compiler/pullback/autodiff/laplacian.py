@@ -37,7 +37,7 @@ Map = tuple[str, Flags]
 """The name of a linear map of tangents, and which results of an op it gives tangents of."""
 
 
-class Laplacian(Taylor):
+class ForwardLaplacian(Taylor):
     """Sweep a block; the row of a value is the batch of its tangents, and its Laplacian."""
 
     suffix = "laplacian"
@@ -49,9 +49,9 @@ class Laplacian(Taylor):
         self.batching = batching
         self.basis: dict[Value, int] = {}  # see _basis
 
-    def inside(self, rows: Mapping[Value, Row]) -> Laplacian:
+    def inside(self, rows: Mapping[Value, Row]) -> ForwardLaplacian:
         """Return the frame of a region, with the rows of values that it may use."""
-        return Laplacian(self.diff, self.batching, rows)
+        return ForwardLaplacian(self.diff, self.batching, rows)
 
     def row_types(self, type: Any) -> list[Any]:
         """Return the types of a batch of tangents, and of a Laplacian."""
@@ -323,7 +323,7 @@ def laplacian_in_place(diff: Differentiation, name: str, mask: str) -> None:
     loc, start = function.location, operations(block)[0]
     arguments = masked(list(block.arguments), mask)
     size = sum(math.prod(build.shape(a)) for a in arguments)
-    frame = Laplacian(diff, Batching(diff, size), {})
+    frame = ForwardLaplacian(diff, Batching(diff, size), {})
     with build.inserting(ir.InsertionPoint(start), loc):
         basis = _basis(arguments, size)
     sweep = frame.inside({a: [t, None] for a, t in zip(arguments, basis, strict=True)})
