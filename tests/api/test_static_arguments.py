@@ -127,7 +127,9 @@ def test_a_number_that_steers_is_traced_once_for_each_value():
     assert [type(n) for n in traced].count(int) == 4
 
 
-@pytest.mark.parametrize("static", ["sin", jnp.sin, np.dtype("float32")], ids=str)
+@pytest.mark.parametrize(
+    "static", ["sin", jnp.sin, np.dtype("float32")], ids=("string", "function", "type")
+)
 def test_a_number_beside_what_cannot_be_traced_is_traced_once(static):
     traced = []
 
