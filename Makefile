@@ -32,7 +32,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 .PHONY: lint types
 .PHONY: bench bench-quick bench-compare bench-peers bench-gpu bench-taylor docs docs-serve docs-publish notebooks portability engines pjrt distributed forces control runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
-.PHONY: gallery reactant as-jax interpreters browser release-check gradbench
+.PHONY: gallery reactant as-jax interpreters browser release-check gradbench torch
 
 help:
 	@echo "make demo   a rule in its module, the derivative by it, the result beside plain JAX's"
@@ -54,6 +54,7 @@ help:
 	@echo "make reactant REACTANT=Enzyme-JAX   modules that Reactant wrote, with our derivatives"
 	@echo "make browser   the page of pullback view, and the site, in Chromium"
 	@echo "make next-jax [JAX=VERSION]   what decides with a JAX that nobody has tried; see docs/next_jax.md"
+	@echo "make torch  derivatives of modules of PyTorch, from files, next to its autograd"
 	@echo "make libraries   programs of other libraries, in memory and as files"
 	@echo "make tpu    compile for a TPU that is not here"
 	@echo "make gpu    on an NVIDIA GPU that is here: derivatives next to JAX's"
@@ -389,6 +390,17 @@ libraries:
 	$(MAKE) setup VENV=$(LIBRARIES)
 	$(LIBRARIES)/bin/python -m pip install --quiet $(PIP_ARGS) -r tests/libraries/requirements.txt
 	PYTHONPATH=. $(LIBRARIES)/bin/python -m tests.libraries "$(ONLY)" --processes $(JOBS)
+
+# Modules of PyTorch, traced with it and differentiated from a file without, next to its autograd.
+# ONLY is a part of their names. Without an NVIDIA GPU, PIP_ARGS="--extra-index-url
+# https://download.pytorch.org/whl/cpu" saves two gigabytes.
+TORCH ?= .venv-torch
+torch: setup
+	$(MAKE) setup VENV=$(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet $(PIP_ARGS) -r tests/torch/requirements.txt
+	JAX_PLATFORMS=cpu $(TORCH)/bin/python -m pytest -q tests/torch/with_torch.py
+	PYTHONPATH=. JAX_PLATFORMS=cpu $(TORCH)/bin/python -m tests.torch.write out/torch "$(ONLY)"
+	$(RUN) $(BIN)/python -m tests.torch.compare out/torch "$(ONLY)"
 
 # Ahead of time for a TPU that is not here: needs the libtpu wheel and no hardware.
 TPU ?= .venv-tpu

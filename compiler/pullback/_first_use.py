@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from pullback_runtime._first_use import importing, listing
 
-tool = importing("pullback", "pullback._tools", also=["artifact"])
+tool = importing("pullback", "pullback._tools", also=["artifact", "torch"])
 names = listing("pullback")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pullback import artifact as artifact, testing as testing
+from pullback import artifact as artifact, testing as testing, torch as torch
 from pullback.api.sparse import (
     sparse_hessian as sparse_hessian,
     sparse_jacobian as sparse_jacobian,

@@ -174,7 +174,7 @@ def test_plain_jax_gives_the_same_whether_pullback_is_imported_or_not() -> None:
 
 
 TOOLS = ("pullback.files", "pullback.testing", "pullback.tools", "pullback.as_jax")
-TOOLS += ("pullback.nans", "pullback.ir.lexer", "rich.console")
+TOOLS += ("pullback.torch", "pullback.nans", "pullback.ir.lexer", "rich.console")
 GRADIENT = f"""
 import sys
 import pullback as pb

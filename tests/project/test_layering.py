@@ -83,7 +83,7 @@ FLOORS = (
     {"files"},
     {"api", "artifact", "dialect"},
     {"as_jax"},
-    {"nans", "testing"},
+    {"nans", "testing", "torch"},
     {"tools"},
 )
 """Folders and files of the compiler from below: each imports what is below it."""
@@ -119,7 +119,7 @@ def test_folders_import_what_is_below_them(path):
     assert not {m for m in others if floor_of(m) >= floor_of(here)}
 
 
-TOOLS = ("as_jax", "nans", "testing", "tools")
+TOOLS = ("as_jax", "nans", "testing", "tools", "torch")
 """Folders that stand on the core."""
 HOOKS = {COMPILER / each for each in ("__init__.py", "_tools.py", "program/hooks.py")}
 """Files of the core that name a tool: it is imported when it is first used."""
@@ -178,7 +178,9 @@ def foreign_attributes(sources: Iterable[str]) -> set[str]:
     """The private attributes that the files of a tool read of others than its own classes."""
     nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    read = (n for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) != "self")
+    read = (n for n in nodes if isinstance(n, ast.Attribute))
+    read = (n for n in read if ast.unparse(n.value).split(".")[0] not in ("torch", "aten"))
+    read = (n for n in read if ast.unparse(n.value) != "self")
     return {n.attr for n in read if re.match("_[^_]", n.attr) and n.attr not in own}
 
 
