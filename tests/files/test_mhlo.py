@@ -18,7 +18,8 @@ from pullback import artifact
 from pullback_runtime.ir import _mhlo, _module
 
 FOLDER = Path(__file__).parent
-MODELS = sorted(f"{path.parent.name}/{path.stem}" for path in FOLDER.glob("*/*.mlir"))
+MODELS = sorted(f"{path.parent.name}/{path.stem}" for path in FOLDER.glob("*/*.json"))
+"""What the framework itself gives is beside these."""
 
 
 # --------------------------------------------------------- of TensorFlow and of PyTorch

@@ -34,8 +34,9 @@ from pullback_runtime.files._container import ArtifactError
 from pullback_runtime.ir import _module
 
 OF_FIXED_SIZES = frozenset(
-    "as_jax compile flatten handle linearize module pattern rules run_passes sparse_hessian "
-    "sparse_jacobian split_vjp stage_rules transpose unflatten vmap".split()
+    "as_jax compile environment flatten handle linearize module pattern rules run_passes "
+    "sparse_hessian sparse_jacobian split_vjp stage_rules transpose unflatten vmap "
+    "with_module".split()
 )
 """What a `Program` has, and a `SymbolicProgram` has not."""
 
