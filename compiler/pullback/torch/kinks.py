@@ -22,13 +22,17 @@ aten = torch.ops.aten
 
 TABLE = {
     aten.abs,
+    aten.atan2,
     aten.clamp,
     aten.clamp_max,
     aten.clamp_min,
     aten.elu,
+    aten.fmax,
+    aten.fmin,
     aten.hardsigmoid,
     aten.hardswish,
     aten.hardtanh,
+    aten.hypot,
     aten.leaky_relu,
     aten.linalg_vector_norm,
     aten.log_sigmoid,
