@@ -56,6 +56,28 @@ def test_any_module(pullback_command, tmp_path):
     assert found["format"] == ["MLIR text"]
     assert found["argument"] == ["argument 0: int32[]"]
     assert found["calls with rules"] == ["0"]
+    assert "give one" not in found
+
+
+def test_functions_of_a_foreign_module_that_have_no_rule(pullback_command, tmp_path):
+    path = tmp_path / "m.mlir"
+    path.write_text("""
+      func.func @main(%x: tensor<f32>) -> tensor<f32> {
+        %0 = stablehlo.composite "acme.f" %x {decomposition = @f} : (tensor<f32>) -> tensor<f32>
+        %1 = func.call @f(%0) : (tensor<f32>) -> tensor<f32>
+        %2 = func.call @f(%1) : (tensor<f32>) -> tensor<f32>
+        return %2 : tensor<f32>
+      }
+      func.func private @f(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }
+    """)
+    found = facts(pullback_command("info", path).stdout)
+    assert found["without a rule"] == ["composite acme.f: 1 call", "function f: 2 calls"]
+    assert found["give one"] == [
+        "pb.load(file, rules={name: function}), function with jax.custom_jvp or custom_vjp; "
+        "to a composite also by --load-rules"
+    ]
+    as_json = json.loads(pullback_command("info", path, "--json").stdout)
+    assert as_json["without rules"][0] == {"name": "acme.f", "kind": "composite", "calls": 1}
 
 
 def test_the_derivative_of_an_export_is_a_rule(pullback_command, tmp_path):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir
 from pullback.errors import VerificationError
-from pullback.files import loaded_program, vhlo_gaps
+from pullback.files import give_rules, loaded_program, vhlo_gaps
 from pullback.files.errors import ArtifactError, as_ours
 from pullback.files.jax_export import exchange, match_expansions, match_library_calls
 from pullback.files.symbolic import save_load
@@ -27,6 +27,7 @@ def load(
     entry: str = "main",
     allow_custom_calls: Collection[str] = (),
     trusted: bool = False,
+    rules: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Program | Any:
     """Load a program from a file, or from its bytes.
 
@@ -42,6 +43,9 @@ def load(
       trusted: parse the file in this process, which is faster; a hostile one can end it. By default
         a helper process parses it first, with limits on time and memory, and this process reads
         what that has written.
+      rules: functions of JAX with derivative rules (`jax.custom_jvp`, `jax.custom_vjp`), by the
+        name of a function that a module of others calls, or of a composite. Each is called in its
+        place, with its operands, values and derivatives both. `pullback info` lists the names.
 
     Returns: a Program; a SymbolicProgram where dimensions are symbols.
 
@@ -51,6 +55,7 @@ def load(
         only in the process that wrote it; or it has no such entry.
       ModuleError: the module has no such function.
     """
+    rules = rules or {}
     with as_ours():
         opened = _artifact.open_module(source, _jax.context(), trusted)
         with _artifact.naming_file(source), _artifact.refusing_damage():
@@ -58,8 +63,8 @@ def load(
                 if entry != "main":
                     raise _entries.only_main(entry)
                 opened.check_custom_calls(allow_custom_calls)
-                return exchange.from_opened(opened)
-            return _program_of(opened, entry, allow_custom_calls)
+                return exchange.from_opened(opened, rules)
+            return _program_of(opened, entry, allow_custom_calls, rules)
 
 
 def of_module(module: ir.Module, entry: str) -> Program:
@@ -68,7 +73,7 @@ def of_module(module: ir.Module, entry: str) -> Program:
         opened = _artifact.opened(module)
         if entry != "main":
             opened = dataclasses.replace(opened, metadata=None)
-        program: Program = _program_of(opened, entry, None)
+        program: Program = _program_of(opened, entry, None, {})
         return program
 
 
@@ -84,14 +89,25 @@ def _take_function(module: ir.Module, entry: str) -> None:
     _module.make_private(module, keep="main")
 
 
-def _program_of(opened: _artifact.Opened, entry: str, allowed: Collection[str] | None) -> Any:
+def _program_of(
+    opened: _artifact.Opened,
+    entry: str,
+    allowed: Collection[str] | None,
+    rules: Mapping[str, Callable[..., Any]],
+) -> Any:
     """Make a program of an opened file's module.
 
     Args:
       entry: the name of a program of the file; of a foreign module, the function.
       allowed: custom calls that the caller vouches for; None if the module is of this process.
+      rules: of functions and composites of a foreign module, by name.
     """
     metadata = opened.metadata or {}
+    if metadata and rules:
+        raise ArtifactError(
+            "rules= is for modules of others, and pullback has saved this file, with its rules",
+            do="leave out rules=",
+        )
     if metadata:
         entry = _entries.find(entry, opened.entries)
     else:
@@ -103,6 +119,8 @@ def _program_of(opened: _artifact.Opened, entry: str, allowed: Collection[str] |
         vhlo_gaps.restore(opened.module, erase=len(opened.functions) < 2)
         if not opened.is_whole:  # what save wrote, it has verified
             _verify(opened.module)
+    if rules:
+        opened = give_rules.give(opened, opened.module, rules)
     if not metadata:  # where names of rules are references, it does not take them for dead
         match_expansions.put_back(opened.module)
         match_library_calls.put_back(opened.module)

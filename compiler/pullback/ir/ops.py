@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from pullback._jax import ir
 from pullback.ir import build, masks
 from pullback.ir.build import inexact
+from pullback.ir.symbols import CALL, callee
 from pullback_runtime._jax import operations_named
 
 COMPOSITE = "stablehlo.composite"
@@ -314,6 +315,16 @@ def named_composites(root: ir.Module | ir.Operation) -> list[tuple[str, ir.Opera
     return [
         (ir.StringAttr(op.attributes["name"]).value, op) for op in operations_named(root, COMPOSITE)
     ]
+
+
+def calls_by_name(root: ir.Module | ir.Operation) -> dict[str, list[ir.Operation]]:
+    """Return the calls below `root` of each function, and of each composite that is not ours."""
+    found: dict[str, list[ir.Operation]] = {}
+    for op in operations_named(root, CALL, COMPOSITE):
+        name = composite_name(op) or callee(op)
+        if not name.startswith(PREFIX):
+            found.setdefault(name, []).append(op)
+    return found
 
 
 def walk_composites(root: ir.Module | ir.Operation) -> list[ir.Operation]:

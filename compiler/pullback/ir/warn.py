@@ -27,7 +27,8 @@ def warn_of_lost_rules() -> None:
     warn_user(
         "this differentiates what jax.export wrote, which has no custom_jvp, custom_vjp or "
         "stop_gradient any more, through its ops; save the function with pb.trace(f)(…).save, "
-        "which keeps them, or export it with serialize(vjp_order=…) for so many derivatives",
+        "which keeps them, or export it with serialize(vjp_order=…) for so many derivatives; "
+        "pb.load(…, rules=…) gives functions that the file calls their rules",
         LostRulesWarning,
     )
 

@@ -11,6 +11,7 @@ import click
 
 import pullback
 from pullback import Program
+from pullback.autodiff import registry
 from pullback.errors import UsageError
 from pullback.ir import ops
 from pullback.program.record import result_paths, spell_types
@@ -66,6 +67,8 @@ def facts(content: Any, program: Program | SymbolicProgram, entry: str) -> dict[
     if isinstance(program, SymbolicProgram):
         return {**found, "derivatives": _orders(program)}
     operations = program.module.body.operations
+    if "pullback" not in found and not program.environment.lost_after:
+        found["without rules"] = _without_rules(program)
     return {
         **found,
         "rules": _rules(program),
@@ -118,6 +121,27 @@ def _rules(program: Program) -> list[dict[str, Any]]:
     ]
 
 
+def _without_rules(program: Program) -> list[dict[str, Any]]:
+    """Return which functions and composites of a foreign module `rules=` can give a rule."""
+    registry.load_all()
+    calls = ops.calls_by_name(program.module)
+    return [
+        {
+            "name": name,
+            "kind": "function" if ops.composite_name(each[0]) is None else "composite",
+            "calls": len(each),
+        }
+        for name, each in sorted(calls.items())
+        if name not in registry.RULES
+    ]
+
+
+_HOW = (
+    "pb.load(file, rules={name: function}), function with jax.custom_jvp or custom_vjp; "
+    "to a composite also by --load-rules"
+)
+
+
 def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each fact, in the order of `facts`."""
     for label, value in found.items():
@@ -138,8 +162,8 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 height, width = value["shape"]
                 yield label, f"{height} x {width}, {value['non-zeros']:,} non-zeros"
                 yield "colors", f"{value['colors']} ({value['compressed']})"
-            case "rules":
-                yield from (row for each in value for row in _rows_of_rule(each))
+            case "rules" | "without rules":
+                yield from (_rows_of_rules if label == "rules" else _rows_without_rules)(value)
             case "constraints":
                 pass
             case "platforms":
@@ -148,8 +172,17 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield label, str(value)
 
 
-def _rows_of_rule(rule: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    none = "the vjp of the export" if rule["exported"] else "none in the file"
-    yield "rule", f"{rule['op']} @{rule['function']}: {', '.join(rule['rules']) or none}"
-    for name, said in rule["refused"].items():
-        yield "refusal", f"{name} of @{rule['function']}: {said}"
+def _rows_without_rules(found: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for each in found:
+        calls = "1 call" if each["calls"] == 1 else f"{each['calls']} calls"
+        yield "without a rule", f"{each['kind']} {each['name']}: {calls}"
+    if found:
+        yield "give one", _HOW
+
+
+def _rows_of_rules(found: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for rule in found:
+        none = "the vjp of the export" if rule["exported"] else "none in the file"
+        yield "rule", f"{rule['op']} @{rule['function']}: {', '.join(rule['rules']) or none}"
+        for name, said in rule["refused"].items():
+            yield "refusal", f"{name} of @{rule['function']}: {said}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 from pullback import _jax
 from pullback._jax import dimensions, ir, prng_keys
 from pullback._jax.tangent_types import is_inexact
-from pullback.files import loaded_program, vhlo_gaps
+from pullback.files import give_rules, loaded_program, vhlo_gaps
 from pullback.files.errors import ArtifactError, as_ours
 from pullback.files.jax_export import match_expansions, match_library_calls
 from pullback.files.symbolic import refine_types
@@ -90,9 +91,22 @@ def _from(exported: Any, order: int | None) -> Any:
         return _program_of(opened, order)
 
 
-def from_opened(opened: _artifact.Opened) -> Any:
-    """Make a program of an export from a file, with as many derivatives as the file has."""
-    return _program_of(opened, _order(opened.exported))
+def from_opened(opened: _artifact.Opened, rules: Mapping[str, Callable[..., Any]]) -> Any:
+    """Make a program of an export from a file, with as many derivatives as the file has.
+
+    Args:
+      rules: of functions and composites of an export without derivatives, by name.
+    """
+    exported = opened.exported
+    order = _order(exported)
+    if rules and (order or any(map(_symbolic.is_symbolic, exported.in_avals))):
+        what = "derivatives, which have its rules" if order else "symbolic dimensions"
+        do = "leave out rules=" if order else "export it for the sizes that it is called with"
+        raise ArtifactError(
+            f"rules= is for exports without {what.partition(',')[0]}, and this one has {what}",
+            do=do,
+        )
+    return _program_of(opened, order, rules=rules)
 
 
 def _has_vjp(exported: Any) -> bool:
@@ -107,11 +121,16 @@ def _has_vjp(exported: Any) -> bool:
 
 
 def _program_of(
-    opened: _artifact.Opened, order: int, endless: bool = False, is_rule: bool = False
+    opened: _artifact.Opened,
+    order: int,
+    endless: bool = False,
+    is_rule: bool = False,
+    rules: Mapping[str, Callable[..., Any]] = types.MappingProxyType({}),
 ) -> Any:
     """Make a program with the export's own derivatives up to `order` as rules.
 
-    With `endless`, JAX can make derivatives of any order of the export.
+    With `endless`, JAX can make derivatives of any order of the export; `rules` are given to its
+    functions and composites.
     """
     exported = opened.exported
     _refuse_special_calls(opened)
@@ -128,6 +147,8 @@ def _program_of(
             _take_branches(module)
         _add_dropped_arguments(module, exported)
         vhlo_gaps.restore(module)
+        if rules:
+            opened = give_rules.give(opened, module, rules)
         match_expansions.put_back(module)
         match_library_calls.put_back(module)
     variants = (
