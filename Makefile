@@ -30,7 +30,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo demo-all test test-all pytest lit quick rule layers test-oldest matrix
 .PHONY: lint types
-.PHONY: bench bench-quick bench-compare bench-peers bench-gpu bench-taylor docs docs-serve docs-publish notebooks portability engines pjrt distributed forces control runtime-alone fuzz conformance mutants jax-tests
+.PHONY: bench bench-quick bench-compare bench-peers bench-gpu bench-taylor bench-sparse docs docs-serve docs-publish notebooks portability engines pjrt distributed forces control runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
 .PHONY: gallery reactant as-jax interpreters browser release-check gradbench torch
 
@@ -44,6 +44,7 @@ help:
 	@echo "make bench | bench-quick | bench-compare BASE=COMMIT   beside JAX, and beside a commit"
 	@echo "make bench-peers | bench-gpu   beside Enzyme-JAX, and on an NVIDIA GPU that is here"
 	@echo "make bench-taylor   Taylor mode, beside jet, nested jvp and folx"
+	@echo "make bench-sparse   sparse derivatives, beside dense ones and asdex"
 	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see CONTRIBUTING.md"
 	@echo "make forces | control   a file's derivatives in ASE, and in SciPy and IPOPT, without JAX"
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
@@ -155,6 +156,14 @@ bench-taylor: setup
 	$(MAKE) setup VENV=$(AS_JAX)
 	$(AS_JAX)/bin/python -m pip install --quiet $(PIP_ARGS) folx
 	$(RUN) $(AS_JAX)/bin/python benchmarks/report.py run --only taylor
+	$(call install,bench)
+	$(RUN) $(BIN)/python benchmarks/report.py page
+
+# Beside dense derivatives, and asdex, which is in the environment of `make sparse`.
+bench-sparse: setup
+	$(MAKE) setup VENV=$(SPARSE_VENV) $(call with_jax,0.11.2)
+	$(SPARSE_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) asdex jax==0.11.2 jaxlib==0.11.2
+	$(RUN) $(SPARSE_VENV)/bin/python benchmarks/report.py run --only sparse
 	$(call install,bench)
 	$(RUN) $(BIN)/python benchmarks/report.py page
 

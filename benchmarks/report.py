@@ -6,6 +6,7 @@
     python benchmarks/report.py run --only peers  make bench-peers, in an environment with the peer
     python benchmarks/report.py run --only gpu    make bench-gpu, where the default device is one
     python benchmarks/report.py run --only taylor make bench-taylor, in an environment with folx
+    python benchmarks/report.py run --only sparse make bench-sparse, in an environment with asdex
 
 Each benchmark runs in a process of its own. A busy machine shows in the quartiles.
 """
@@ -63,6 +64,7 @@ SCRIPTS = {
     "gpu": Section("Run time of gradients on a GPU", column="run time"),
     "jacobians": Section("Run time of Jacobians", _COMMA),
     "taylor": Section("Taylor mode"),
+    "sparse": Section("Sparse derivatives", column="beside dense"),
     "loops": Section("Run time of loops", _COMMA),
     "derive": Section("Deriving gradients", r"(.+): (?:JAX's own rules, )?(order .*)"),
     "batches": Section("Deriving batches", _COMMA),
@@ -81,7 +83,7 @@ SCRIPTS = {
 FILES = {"gpu": "run"}
 """Names the script of a benchmark that is not called as it."""
 
-APART = {"peers", "gpu", "taylor"}
+APART = {"peers", "gpu", "taylor", "sparse"}
 """Names benchmarks that need more than every machine has: run on request, and kept until then."""
 
 QUICK = {
