@@ -201,6 +201,23 @@ def test_a_pair_of_rules_one_of_which_refuses(part, words):
         assert f", in refusing_in.{part})" in message
 
 
+def test_a_jvp_rule_beside_a_pair_refuses_alone():
+    """Forward mode is not taken of the pair either: the function has a rule for it, which raises."""
+
+    @pb.custom_vjp
+    def both(x):
+        return jnp.sin(x)
+
+    def both_jvp(primals, tangents):
+        raise Unphysical("not along a curve")
+
+    both.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (7 * ct * x,))
+    both.defjvp(both_jvp)
+    loaded = reload(lambda x: both(x) * 2, 0.5)
+    assert jnp.allclose(loaded.grad()(0.5), 7.0)
+    assert "the jvp rule of `both" in refusal(loaded.jvp).message
+
+
 def test_of_second_order_only():
     loaded = reload(halved, 0.5)
     gradient = loaded.grad()

@@ -110,7 +110,7 @@ def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.Function
         if name.startswith("jvp"):
             mask = name.partition(".")[2] or call.mask
             check.function_type(9, symbol, *_jvp_type(call, mask))
-    check.refusals(10, {"vjp"}, masked={"vjp"})
+    check.refusals(10, {"vjp", "jvp"}, masked={"vjp", "jvp"})
 
 
 def _verify_fwd(check: _Checker, call: CustomVJPCall, fwd: str) -> Types:

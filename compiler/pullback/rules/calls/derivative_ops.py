@@ -135,9 +135,9 @@ def _has_linear_rule(op: Op) -> bool:
 
 
 def _has_jvp_rule(op: Op) -> bool:
-    """Return True if a custom_vjp call has a rule for forward mode as well."""
+    """Return True if a custom_vjp call has a rule for forward mode as well, be it one that raises."""
     view = ops.view(op.operation)
-    if any(name.partition(".")[0] == "jvp" for name in view.symbols):
+    if any(name.partition(".")[0] == "jvp" for name in (*view.symbols, *view.refused)):
         return True
     return view.rule_key is not None and op.frame.diff.rules.goes_forward(view.rule_key)
 
