@@ -202,7 +202,7 @@ def test_a_pair_of_rules_one_of_which_refuses(part, words):
 
 
 def test_a_jvp_rule_beside_a_pair_refuses_alone():
-    """Forward mode is not taken of the pair either: the function has a rule for it, which raises."""
+    """Forward mode does not transpose the pair: the function has a rule for it, which raises."""
 
     @pb.custom_vjp
     def both(x):

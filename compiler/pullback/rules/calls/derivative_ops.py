@@ -135,7 +135,7 @@ def _has_linear_rule(op: Op) -> bool:
 
 
 def _has_jvp_rule(op: Op) -> bool:
-    """Return True if a custom_vjp call has a rule for forward mode as well, be it one that raises."""
+    """Return True if a custom_vjp call has a rule for forward mode, even if it raises."""
     view = ops.view(op.operation)
     if any(name.partition(".")[0] == "jvp" for name in (*view.symbols, *view.refused)):
         return True
