@@ -21,6 +21,7 @@ class LibraryProgram:
       make: gives a function with a scalar result, and its arguments, trees of float64 arrays.
       order: what `save` is asked for; any if None.
       tolerance: of the norm of a difference, relative to that of JAX's.
+      custom_calls: foreign code that its file may call.
       known: why a check ends in another way than with equal numbers, by words of its line.
     """
 
@@ -28,6 +29,7 @@ class LibraryProgram:
     make: Callable[[], Made]
     order: int | None = None
     tolerance: float = 1e-7
+    custom_calls: tuple[str, ...] = ()
     known: dict[str, str] = field(default_factory=dict)
 
 

@@ -63,7 +63,7 @@ def compare(program: LibraryProgram) -> Iterator[Line]:
         if isinstance(error, Exception):
             yield Line("file: save", refused, _first_line(error))
             return
-        loaded = pb.load(file)
+        loaded = pb.load(file, allow_custom_calls=program.custom_calls)
     if program.order == 1:
         del expected["second"]
     yield from point.lines("file", _ours(loaded), expected)

@@ -192,7 +192,7 @@ def jaxopt_projection_on_a_ball() -> Made:
     return loss, (jnp.array([0.3, 0.5, 0.1, 0.8, 0.2]),)
 
 
-@CATALOGUE.add()
+@CATALOGUE.add(custom_calls=("solve_f64", "dot_f64"))
 def klujax_sparse_solve() -> Made:
     """A primitive that is foreign code, with rules of JAX's interpreters."""
     rows, columns = jnp.array([0, 1, 2, 3, 0, 1]), jnp.array([0, 1, 2, 3, 1, 2])
@@ -203,7 +203,7 @@ def klujax_sparse_solve() -> Made:
     return loss, (jnp.array([2.0, 3.0, 4.0, 5.0, 0.5, 0.3]), jnp.arange(1.0, 5.0))
 
 
-@CATALOGUE.add(tolerance=1e-6)
+@CATALOGUE.add(tolerance=1e-6, custom_calls=("nufft1d1", "nufft1d2"))
 def finufft_of_points() -> Made:
     """Another such primitive, whose rules call it again at other types."""
 
