@@ -19,7 +19,7 @@ ONCE = torch.autograd.function.once_differentiable(lambda ctx: None).__code__
 
 
 def apply(env: TorchRules, cls: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """FunctionCall a `torch.autograd.Function` as a function with the rules of its class."""
+    """Call a `torch.autograd.Function` as a function with the rules of its class."""
     places = [i for i, each in enumerate(args) if isinstance(each, Tensor | View)]
     if not places:
         return original(*args, **kwargs)
@@ -47,7 +47,7 @@ class Context(torch.autograd.function.FunctionCtx):  # type: ignore[misc]
 
 @jax.tree_util.register_pytree_node_class
 class Saved:
-    """The residuals of a call: its arguments, and the context as a tree of leaves.
+    """Keep the residuals of a call: its arguments, and the context as a tree of leaves.
 
     Args:
       arrays: the arguments that are tensors.
@@ -72,7 +72,7 @@ class Saved:
 
 
 class Others:
-    """What of a context is no tensor: equal to itself alone."""
+    """Hold what a context keeps besides tensors; it equals itself alone."""
 
     def __init__(self, tree: Any, leaves: Sequence[Any]):
         self.tree = tree
@@ -80,7 +80,7 @@ class Others:
 
 
 class FunctionCall:
-    """A call of a Function with arrays in the place of its tensors."""
+    """Call a Function with arrays in the place of its tensors."""
 
     def __init__(self, env: TorchRules, cls: Any, args: Any, kwargs: Any, places: Sequence[int]):
         self.env = env
@@ -215,7 +215,7 @@ class FunctionCall:
 
 
 class _NotTensor:
-    """A value that is no tensor, which may be None."""
+    """Hold a value that is not a tensor, and may be None."""
 
     def __init__(self, value: Any):
         self.value = value

@@ -84,7 +84,7 @@ def _call(env: TorchRules, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 class OfTorch:
-    """A function of arrays whose derivatives are those of a function of tensors.
+    """Compute a function of arrays, with the derivatives that torch gives for it on tensors.
 
     Args:
       name: what the function is called in the module.
