@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import pullback
@@ -78,6 +80,21 @@ def test_functions_of_a_foreign_module_that_have_no_rule(pullback_command, tmp_p
     ]
     as_json = json.loads(pullback_command("info", path, "--json").stdout)
     assert as_json["without rules"][0] == {"name": "acme.f", "kind": "composite", "calls": 1}
+
+
+def test_a_rule_that_locations_name_is_lost(pullback_command, tmp_path):
+    @jax.custom_vjp
+    def clipped(x):
+        return jnp.minimum(x, 1.25)
+
+    clipped.defvjp(lambda x: (clipped(x), None), lambda _, ct: (ct,))
+    path = tmp_path / "model"
+    path.write_bytes(jax.export.export(jax.jit(lambda x: clipped(x) ** 2))(1.0).serialize())
+    place = r"of custom_vjp_call at .*test_info.py:\d+, in \S+"
+    (found,) = facts(pullback_command("info", path).stdout)["lost rule"]
+    assert re.fullmatch(place, found)
+    as_json = json.loads(pullback_command("info", path, "--json").stdout)
+    assert [f"of {call}" for call in as_json["lost rules"]] == [found]
 
 
 def test_the_derivative_of_an_export_is_a_rule(pullback_command, tmp_path):

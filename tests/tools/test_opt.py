@@ -451,6 +451,17 @@ def test_what_jax_export_serialised(run) -> None:
     assert "stablehlo.cosine" in out
 
 
+def test_a_text_whose_locations_name_a_rule_that_is_lost(run) -> None:
+    halved = jax.custom_jvp(lambda x: 0.375 * x)
+    halved.defjvp(lambda primals, tangents: (halved(*primals), tangents[0]))
+    lines = jax.jit(lambda x: halved(x) ** 2).lower(1.0).as_text(debug_info=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        succeed(run(lines, "--cse"))
+    with pytest.warns(pb.LostRulesWarning, match=r"custom_jvp_call at .*test_opt.py"):
+        succeed(run(lines, "--jvp"))
+
+
 def test_missing_file(run, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as exit_info:
         main([str(tmp_path / "no.mlir")])

@@ -37,7 +37,7 @@ from pullback_runtime.call._jax_arguments import promoted_dtype
 def as_jax(program: Any) -> Callable[..., Any]:
     """Return a plain function of JAX that does what a program does; see `Program.as_jax`."""
     if program.environment.lost_after is not None:
-        warn_of_lost_rules()
+        warn_of_lost_rules(program.environment.lost_at)
     registry.load_all()  # of composites, also those of installed packages
     here = record.here(program).stage_rules()
     in_known_ops(here.module)

@@ -69,7 +69,10 @@ def _of_entry(
 
 
 def of_platforms(
-    opened: _artifact.Opened, placed: _entries.Placed | None = None, is_shared: bool = False
+    opened: _artifact.Opened,
+    placed: _entries.Placed | None = None,
+    is_shared: bool = False,
+    lost_at: tuple[str, ...] = (),
 ) -> Program:
     """Make a program of a module with a function for each platform.
 
@@ -79,17 +82,23 @@ def of_platforms(
     Args:
       placed: the constants that are on the device already.
       is_shared: the module has functions of other programs as well.
+      lost_at: as in Environment.
     """
     module = opened.module
     constants = _placed_later(opened.constants, placed or _entries.Placed())
     entries = _variants.entries_of(opened.metadata)
+    lost_after = 0 if lost_at else None
+
+    def of_module(module: ir.Module, platforms: tuple[str, ...]) -> Program:
+        return variant(opened, module, platforms, constants, lost_after, lost_at)
+
     groups = platform_variants.groups(module, entries) or [("main", ("cpu",))]
     (first, platforms), *others = groups
     if not others and not is_shared:
-        return variant(opened, module, platforms, constants)
+        return of_module(module, platforms)
 
     def alone(entry: str, platforms: tuple[str, ...]) -> Program:
-        return variant(opened, platform_variants.alone(module, entry), platforms, constants)
+        return of_module(platform_variants.alone(module, entry), platforms)
 
     program = alone(first, platforms)
     if not others:
@@ -105,8 +114,15 @@ def variant(
     platforms: tuple[str, ...],
     constants: Sequence[jax.Array] = (),
     lost_after: int | None = None,
+    lost_at: tuple[str, ...] = (),
 ) -> Program:
-    """Make a program for platforms that share one module."""
+    """Make a program for platforms that share one module.
+
+    Args:
+      constants: of the file, on the device.
+      lost_after: as in Environment; None where the file says.
+      lost_at: as in Environment.
+    """
     metadata = opened.metadata or {}
     interface = functools.cache(functools.partial(_interface, opened, len(constants)))
     if not opened.is_whole:
@@ -119,6 +135,7 @@ def variant(
         has_batching_rules=lost,
         lost_batching_rules=lost,
         lost_after=_lost_after(metadata) if lost_after is None else lost_after,
+        lost_at=lost_at,
     )
     rules: Any = LoadedRules(order if isinstance(order, int) else None)
     with as_ours():

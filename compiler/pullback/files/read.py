@@ -14,6 +14,7 @@ from pullback.files import give_rules, loaded_program, vhlo_gaps
 from pullback.files.errors import ArtifactError, as_ours
 from pullback.files.jax_export import exchange, match_expansions, match_library_calls
 from pullback.files.symbolic import save_load
+from pullback.ir import lost_rules
 from pullback.ir.modules import exchange_entry
 from pullback.ir.verify import verify
 from pullback.program.program import Program
@@ -119,6 +120,7 @@ def _program_of(
         vhlo_gaps.restore(opened.module, erase=len(opened.functions) < 2)
         if not opened.is_whole:  # what save wrote, it has verified
             _verify(opened.module)
+    of_others = frozenset() if metadata else lost_rules.functions_of_others(opened.module)
     if rules:
         opened = give_rules.give(opened, opened.module, rules)
     if not metadata:  # where names of rules are references, it does not take them for dead
@@ -133,9 +135,10 @@ def _program_of(
         opened.check_custom_calls(allowed)
     if marked := metadata.get(vhlo_gaps.CHECKPOINTS):
         vhlo_gaps.put_checkpoints(opened.module, marked)
-    return (
-        loaded_program.of_file(opened, entry) if metadata else loaded_program.of_platforms(opened)
-    )
+    if metadata:
+        return loaded_program.of_file(opened, entry)
+    lost_at = lost_rules.found_in(opened.module, of_others)
+    return loaded_program.of_platforms(opened, lost_at=lost_at)
 
 
 def _verify(module: ir.Module) -> None:

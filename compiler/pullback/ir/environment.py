@@ -28,6 +28,7 @@ class Environment:
       lost_batching_rules: it had, and comes from a file, which cannot hold them.
       lost_after: `jax.export` may have left out rules before it came here, of derivatives beyond
         so many; None if it has not.
+      lost_at: calls that had one of these, as far as locations tell.
       has_lost_checks: JAX has left out checks of `checkify`.
     """
 
@@ -40,6 +41,7 @@ class Environment:
     has_batching_rules: bool = False
     lost_batching_rules: bool = False
     lost_after: int | None = None
+    lost_at: tuple[str, ...] = ()
     has_lost_checks: bool = False
 
     @property
@@ -65,6 +67,7 @@ class Environment:
             only_debugs=self.only_debugs and called.only_debugs,
             has_batching_rules=self.has_batching_rules or called.has_batching_rules,
             lost_after=least(self.lost_after, called.lost_after),
+            lost_at=(*self.lost_at, *(each for each in called.lost_at if each not in self.lost_at)),
             has_lost_checks=self.has_lost_checks or has_lost_checks,
         )
 
@@ -74,7 +77,7 @@ class Environment:
             return self
         if self.lost_after:
             return dataclasses.replace(self, lost_after=self.lost_after - 1)
-        warn_of_lost_rules()
+        warn_of_lost_rules(self.lost_at)
         return self
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 import warnings
+from collections.abc import Sequence
 
 from pullback._jax.source_info import is_user_file
 from pullback.errors import LateBindingWarning, LostRulesWarning
@@ -22,12 +23,18 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-def warn_of_lost_rules() -> None:
-    """Warn of a derivative of a program that may have lost its rules before we saw it."""
+def warn_of_lost_rules(calls: Sequence[str] = ()) -> None:
+    """Warn of a derivative of a program that may have lost its rules before we saw it.
+
+    Args:
+      calls: those that are known to have lost one.
+    """
+    known = f" ({', '.join(calls)})" if calls else ""
     warn_user(
-        "this differentiates what jax.export wrote, which has no custom_jvp, custom_vjp or "
-        "stop_gradient any more, through its ops; save the function with pb.trace(f)(…).save, "
-        "which keeps them, or export it with serialize(vjp_order=…) for so many derivatives; "
+        "this differentiates what jax.export or jax.jit(f).lower wrote, which has no custom_jvp, "
+        f"custom_vjp or stop_gradient any more{known}, through its ops; save "
+        "the function with pb.trace(f)(…).save, which keeps them, or export it with "
+        "serialize(vjp_order=…) for so many derivatives; "
         "pb.load(…, rules=…) gives functions that the file calls their rules",
         LostRulesWarning,
     )

@@ -69,6 +69,8 @@ def facts(content: Any, program: Program | SymbolicProgram, entry: str) -> dict[
     operations = program.module.body.operations
     if "pullback" not in found and not program.environment.lost_after:
         found["without rules"] = _without_rules(program)
+    if program.environment.lost_at:
+        found["lost rules"] = [*program.environment.lost_at]
     return {
         **found,
         "rules": _rules(program),
@@ -162,8 +164,8 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 height, width = value["shape"]
                 yield label, f"{height} x {width}, {value['non-zeros']:,} non-zeros"
                 yield "colors", f"{value['colors']} ({value['compressed']})"
-            case "rules" | "without rules":
-                yield from (_rows_of_rules if label == "rules" else _rows_without_rules)(value)
+            case "rules" | "without rules" | "lost rules":
+                yield from _ROWS[label](value)
             case "constraints":
                 pass
             case "platforms":
@@ -186,3 +188,14 @@ def _rows_of_rules(found: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         yield "rule", f"{rule['op']} @{rule['function']}: {', '.join(rule['rules']) or none}"
         for name, said in rule["refused"].items():
             yield "refusal", f"{name} of @{rule['function']}: {said}"
+
+
+def _rows_of_lost_rules(found: list[str]) -> Iterator[tuple[str, str]]:
+    return (("lost rule", f"of {call}") for call in found)
+
+
+_ROWS = {
+    "rules": _rows_of_rules,
+    "without rules": _rows_without_rules,
+    "lost rules": _rows_of_lost_rules,
+}

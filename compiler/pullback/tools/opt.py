@@ -21,6 +21,7 @@ from pullback.errors import (
     PullbackError,
     UsageError,
 )
+from pullback.ir import lost_rules
 from pullback.ir.warn import warn_of_lost_rules
 from pullback.passes.differentiating_pass import Derivative
 from pullback.passes.list_passes import list_passes, passes_as_json
@@ -210,8 +211,10 @@ def _process_part(part: bytes | str, stages: tuple[Stage, ...], options: Options
 def _result(part: bytes | str, stages: tuple[Stage, ...], options: Options) -> bytes:
     """Return the text or bytecode of one module after the pipeline."""
     module = module_io.parse_module(part, options.name)
-    if module_io.is_export(part) and any(isinstance(s, Derivative) for s in stages):
-        warn_of_lost_rules()
+    if any(isinstance(s, Derivative) for s in stages):
+        lost = lost_rules.found_in(module, lost_rules.functions_of_others(module))
+        if lost or module_io.is_export(part):
+            warn_of_lost_rules(lost)
     module.context.enable_multithreading(False)
     if options.instrumentation.verify_each:
         verify_module(module)

@@ -20,7 +20,7 @@ from pullback.files.errors import ArtifactError, as_ours
 from pullback.files.jax_export import match_expansions, match_library_calls
 from pullback.files.symbolic import refine_types
 from pullback.frontend.trace import trace
-from pullback.ir import build
+from pullback.ir import build, lost_rules
 from pullback.ir.mlir_passes import run_stock
 from pullback.ir.modules import clone
 from pullback.ir.regions import replace_op
@@ -141,7 +141,9 @@ def _program_of(
     if len(exported.platforms) > 1:
         numbered = enumerate(exported.platforms)
         modules = {(name,): _for_platform(opened.module, number) for number, name in numbered}
-    for module in modules.values():
+    lost_at: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for names, module in modules.items():
+        of_others = lost_rules.functions_of_others(module)
         _refine(module)
         if len(modules) > 1:
             _take_branches(module)
@@ -151,8 +153,15 @@ def _program_of(
             opened = give_rules.give(opened, module, rules)
         match_expansions.put_back(module)
         match_library_calls.put_back(module)
+        lost_at[names] = lost_rules.found_in(module, of_others)
     variants = (
-        loaded_program.variant(opened, each, names, lost_after=None if order else lost_after)
+        loaded_program.variant(
+            opened,
+            each,
+            names,
+            lost_after=None if order else lost_after,
+            lost_at=lost_at[names],
+        )
         for names, each in modules.items()
     )
     program = together(list(variants))
