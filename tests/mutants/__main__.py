@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,7 +28,9 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("compiler", "runtime", "tests", "pyproject.toml")
 SOURCES = Path("compiler", "pullback")
 LONGEST_RUN = 300
-"""Seconds; a mutant whose tests hang counts as noticed."""
+"""Seconds of a processor, so that a busy machine decides nothing; more counts as noticed."""
+LONGEST_WAIT = 4 * LONGEST_RUN
+"""Seconds; a mutant whose tests wait for ever counts as noticed."""
 
 NOTICED = "noticed"
 SURVIVED = "SURVIVED"
@@ -55,17 +59,30 @@ def copy_tree(folder: Path) -> Path:
 
 
 def run_tests(
-    tree: Path, tests: tuple[str, ...], longest: float = LONGEST_RUN, processes: int = 0
+    tree: Path, tests: tuple[str, ...], longest: int | None = LONGEST_RUN, processes: int = 0
 ) -> int | None:
     """The exit status of pytest on these tests, in that tree; None if it took too long."""
+
+    def limit() -> None:
+        if longest is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (longest, longest))
+
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
     options = ["-x", "-q", "-p", "no:cacheprovider", "-n", str(processes)]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, timeout=longest, text=True
+            command,
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            timeout=longest and LONGEST_WAIT,
+            text=True,
+            preexec_fn=limit,
         )
     except subprocess.TimeoutExpired:
+        return None
+    if done.returncode == -signal.SIGKILL:
         return None
     if done.returncode not in (PYTEST_PASSED, PYTEST_FAILED):
         print(done.stdout, done.stderr, file=sys.stderr)
@@ -120,7 +137,7 @@ def main() -> int:
         places = Places(Path(folder, "0") / SOURCES)
         everything = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
         tree = trees.get()
-        status = run_tests(tree, everything, 4 * LONGEST_RUN, options.processes)
+        status = run_tests(tree, everything, None, options.processes)
         if status != PYTEST_PASSED:
             print(f"without any mutant, pytest ended with {status}", file=sys.stderr)
             return 2
