@@ -1,4 +1,4 @@
-"""Modules of TensorFlow and PyTorch, and with ops of MHLO as XLA writes them."""
+"""Modules of TensorFlow and PyTorch, with ops of MHLO as XLA writes them, and of `arith`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from jax import lax
 import pullback as pb
 import pullback_runtime as runtime
 from pullback import artifact
+from pullback_runtime._jax import ir
 from pullback_runtime.ir import _mhlo, _module
 
 FOLDER = Path(__file__).parent
@@ -247,3 +248,33 @@ def test_calls_in_mhlo_are_looked_at_as_well(op):
     for load in (pb.load, runtime.load):
         with pytest.raises(runtime.ArtifactError, match="the process that made it"):
             load(text.encode())
+
+
+ARITH = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %weights = arith.constant dense<[1.0, 2.0, 3.0]> : tensor<3xf32>
+  %0 = stablehlo.multiply %x, %weights : tensor<3xf32>
+  return %0 : tensor<3xf32>
+}"""
+
+
+def test_a_constant_tensor_of_arith_is_one_of_stablehlo():
+    """XLA compiles it, but a saved file and JAX have no such op."""
+    expected = str(_module.parse(ARITH.replace("arith", "stablehlo").encode()))
+    module = _module.parse(ARITH.encode())
+    assert str(module) == expected
+    with module.context:
+        unread = ir.Module.parse(ARITH)
+    assert "arith.constant" in str(unread)
+    assert str(_module.parse(_module.to_bytecode(unread))) == expected
+    x = np.ones(3, np.float32)
+    assert pb.load(ARITH.encode()).as_jax()(x).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("value", ["1 : index", "1 : i64", "dense<1.0> : vector<4xf32>"])
+def test_a_constant_of_arith_that_is_no_tensor_stays(value):
+    text = f"""func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {{
+      %unused = arith.constant {value}
+      return %x : tensor<3xf32>
+    }}"""
+    assert "arith.constant" in (found := str(_module.parse(text.encode())))
+    assert "stablehlo.constant" not in found

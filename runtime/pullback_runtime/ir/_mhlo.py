@@ -1,7 +1,8 @@
 """Read ops of MHLO, XLA's own dialect, as those of StableHLO and CHLO that they stand for.
 
 XLA writes StableHLO, and MHLO where StableHLO has no such op: TensorFlow's modules have `mhlo.erf`
-among ops of StableHLO. jaxlib has the dialect, and no pass that leads from it.
+among ops of StableHLO. jaxlib has the dialect, and no pass that leads from it. torch-mlir leaves
+some constants in the dialect `arith`: these are read in the same way.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ MHLO = "mhlo."
 OTHER_NAMES = {"topk": "chlo.top_k"}
 """Ops whose counterpart has another name."""
 
+CONSTANT = "arith.constant"
+"""An op of another dialect, which is read as `stablehlo.constant` if its result is a tensor."""
+
 COPY = "mhlo.copy"
 """An op that is replaced by its operand: it only tells XLA to copy in memory."""
 
@@ -28,15 +32,15 @@ DEFAULTS = {
 """Default values of attributes, with which the counterpart may lack them."""
 
 _SPELT_OTHERWISE = re.compile(r"#mhlo\.(rng_algorithm|rng_distribution)<(\w+)>")
-_IN_BYTES = re.compile(rb'\0mhlo\0|mhlo\.[\w.]+"?(\(|\s+(?!=))')
-"""The name of the dialect in bytecode, and of an op in text: `mhlo.erf %x`, or `"mhlo.erf"(%x)`.
+_IN_BYTES = re.compile(rb'\0(mhlo|arith)\0|arith\.constant|mhlo\.[\w.]+"?(\(|\s+(?!=))')
+"""The name of a dialect in bytecode, and of an op in text: `mhlo.erf %x`, or `"mhlo.erf"(%x)`.
 
 Attributes with names such as `mhlo.num_partitions` are in each module that JAX lowers.
 """
 
 
 def may_be_in(content: bytes) -> bool:
-    """Return False for the text or bytecode of a module that surely has no op of MHLO."""
+    """Return False for the text or bytecode of a module that surely has no op to replace."""
     return _IN_BYTES.search(content) is not None
 
 
@@ -52,7 +56,7 @@ def counterpart(name: str, context: ir.Context) -> str | None:
 
 
 def read(module: ir.Module) -> None:
-    """Replace each op of MHLO that has a counterpart, in place.
+    """Replace each op of MHLO that has a counterpart, and each tensor of `arith`, in place.
 
     An op that its counterpart cannot express, such as `topk` for the smallest elements, stays as it
     is, because XLA runs it.
@@ -63,6 +67,9 @@ def read(module: ir.Module) -> None:
                 op.results[0].replace_all_uses_with(op.operands[0])
                 erase(op)
                 continue
+            if op.name == CONSTANT:
+                replace(op, "stablehlo.constant", {"value": op.attributes["value"]})
+                continue
             name = counterpart(op.name, module.context)
             ends_another = op.name == "mhlo.return" and op.parent.name.startswith(MHLO)
             if name is not None and not ends_another:
@@ -70,11 +77,11 @@ def read(module: ir.Module) -> None:
 
 
 def _found_in(module: ir.Module) -> list[ir.Operation]:
-    """Return the ops of MHLO in the order of the text, each before those in its regions."""
+    """Return the ops to replace in the order of the text, each before those in its regions."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name.startswith(MHLO):
+        if op.name.startswith(MHLO) or op.name == CONSTANT:
             found.append(op)
         return ir.WalkResult.ADVANCE
 
