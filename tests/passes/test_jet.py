@@ -210,6 +210,27 @@ def test_a_backward_rule_is_taken_by_its_transpose():
     agrees(lambda x: doubled(jnp.sin(x)), expected=lambda x: doubled_forward(jnp.sin(x)))
 
 
+@jax.custom_jvp
+def tripled_by_formula(x):
+    """Its rule is that of `tripled`, but does not call the function."""
+    return jnp.sin(x)
+
+
+@tripled_by_formula.defjvp
+def _(primals, tangents):
+    return jnp.sin(*primals), 3 * tangents[0] * jnp.cos(primals[0]) * jnp.sin(*primals)
+
+
+def test_the_value_of_a_rule_moves_as_the_rule_says_however_it_is_computed():
+    """Nested forward mode differentiates this formula of the value by its ops, at order 2."""
+    by_formula, terms = pb.jet(tripled_by_formula, (X,), (SERIES,))
+    value, (first, *_) = pb.jet(tripled, (X,), (SERIES,))
+    close((by_formula, terms[0]), (value, first))
+    of_square = pb.jet(lambda x: tripled_by_formula(x) ** 2, (X,), (SERIES[:2],))[1]
+    y, dy, ddy = by_formula, terms[0], terms[1]
+    close(of_square, [2 * y * dy, 2 * dy**2 + 2 * y * ddy])
+
+
 def test_the_value_is_that_of_the_rule():
     out, _ = pb.jet(other_value, (X,), (SERIES,))
     close(out, jax.jvp(other_value, (X,), (X,))[0])
