@@ -113,6 +113,14 @@ def test_small_arrays_stay_where_they_are():
     np.testing.assert_allclose(program(small), small**2 + jnp.sum(outer(X)), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("size", "hidden"), [(10_000, 0), (10_001, 1)])
+def test_a_mask_stays_up_to_ten_thousand_elements(size, hidden):
+    mask = np.arange(size) % 3 == 0
+    program = pb.trace(lambda x: jnp.where(mask, x, 0.0))(np.ones(size))
+    assert len(program.constants) == hidden
+    np.testing.assert_array_equal(program(np.ones(size)), mask)
+
+
 def test_a_shared_function_stays_one():
     text = str(pb.trace(lambda x: inner(inner(x)))(X))
     assert text.count("func.func private @inner") == 1

@@ -305,6 +305,20 @@ def test_a_sparse_program_can_be_differentiated_and_batched_without_its_pattern(
     np.testing.assert_allclose(jax.jacfwd(program)(x), third, rtol=1e-12, atol=1e-12)
 
 
+def test_what_depends_on_small_seeds_alone_is_computed_ahead(monkeypatch):
+    def make():
+        return pb.trace(lambda x: (jnp.roll(x, 1) - 3 * x))(x)
+
+    x = points(SIZE * SIZE)[0]
+    small = make().sparse_jacobian()
+    monkeypatch.setattr("pullback.api.sparse.MOST_FOLDED", 2 * SIZE * SIZE - 1)
+    large = make().sparse_jacobian()
+    assert_same_pattern(small.pattern, large.pattern)
+    np.testing.assert_array_equal(small(x), large(x))
+    assert ["iota" in str(each) for each in (small, large)] == [False, True]
+    assert ["subtract" in each.compile().hlo() for each in (small, large)] == [False, True]
+
+
 def test_a_sparse_derivative_under_jit_and_of_an_array_that_is_closed_over():
     weights = jnp.tril(points(SIZE * SIZE)[0].reshape(SIZE, SIZE))
     f = lambda x: weights @ x**2  # noqa: E731

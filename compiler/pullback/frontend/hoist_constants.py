@@ -15,6 +15,9 @@ from pullback._jax import holders, jaxprs
 LARGEST_INLINE = 64
 """Arrays with more elements become arguments."""
 
+LARGEST_MASK = 10_000
+"""So do arrays of bools with more elements. XLA computes ahead what depends on a mask alone."""
+
 Arrays = dict[int, tuple[Any, Any]]  # by identity: the array, and its type
 
 
@@ -84,4 +87,5 @@ def _bodies(equation: Any) -> Iterable[str]:
 
 
 def _large(array: Any) -> bool:
-    return getattr(array, "size", 0) > LARGEST_INLINE
+    is_mask = getattr(array, "dtype", None) == bool
+    return getattr(array, "size", 0) > (LARGEST_MASK if is_mask else LARGEST_INLINE)
