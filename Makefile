@@ -32,7 +32,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 .PHONY: lint types
 .PHONY: bench bench-quick bench-compare bench-peers bench-gpu bench-taylor bench-sparse docs docs-serve docs-publish notebooks portability engines pjrt distributed forces control runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries next-jax tpu gpu clean
-.PHONY: gallery reactant as-jax interpreters browser release-check gradbench torch
+.PHONY: gallery reactant as-jax interpreters browser release-check gradbench torch onnx
 
 help:
 	@echo "make demo   a rule in its module, the derivative by it, the result beside plain JAX's"
@@ -56,6 +56,7 @@ help:
 	@echo "make browser   the page of pullback view, and the site, in Chromium"
 	@echo "make next-jax [JAX=VERSION]   what decides with a JAX that nobody has tried; see docs/next_jax.md"
 	@echo "make torch  derivatives of modules of PyTorch, from files, next to its autograd"
+	@echo "make onnx   models of ONNX in, and their derivatives out to ONNX Runtime"
 	@echo "make libraries   programs of other libraries, in memory and as files"
 	@echo "make tpu    compile for a TPU that is not here"
 	@echo "make gpu    on an NVIDIA GPU that is here: derivatives next to JAX's"
@@ -410,6 +411,18 @@ torch: setup
 	JAX_PLATFORMS=cpu $(TORCH)/bin/python -m pytest -q tests/torch/with_torch.py
 	PYTHONPATH=. JAX_PLATFORMS=cpu $(TORCH)/bin/python -m tests.torch.write out/torch "$(ONLY)"
 	$(RUN) $(BIN)/python -m tests.torch.compare out/torch "$(ONLY)"
+	JAX_PLATFORMS=cpu $(TORCH)/bin/python -m tests.docs.blocks exchange.md "PyTorch, through torch-mlir"
+
+# Models of ONNX in by torch-mlir, and derivatives out by jax2onnx, which fails with jax 0.12: the
+# example, the section of docs/exchange.md, and which ops come in and go out.
+ONNX ?= .venv-onnx
+onnx:
+	$(MAKE) setup VENV=$(ONNX) $(call with_jax,0.11.2)
+	$(ONNX)/bin/python -m pip install --quiet $(PIP_ARGS) -r tests/onnx/requirements.txt
+	JAX_PLATFORMS=cpu $(ONNX)/bin/python examples/onnx_derivative/derive.py out/onnx
+	PATH="$(abspath $(ONNX))/bin:$$PATH" JAX_PLATFORMS=cpu \
+	  $(ONNX)/bin/python -m tests.docs.blocks exchange.md ONNX
+	JAX_PLATFORMS=cpu $(ONNX)/bin/python -m pytest -q tests/onnx/with_onnx.py
 
 # Ahead of time for a TPU that is not here: needs the libtpu wheel and no hardware.
 TPU ?= .venv-tpu

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
-import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import asdex
@@ -19,35 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import pullback as pb
+from tests.docs.blocks import run_blocks
 
-DOCS = Path(__file__).parents[1] / "docs"
 VARIABLES = 3000
 MOST = 1.2
 """How much longer a Hessian of the file may take than that of the function."""
-
-
-def run_page(name: str) -> int:
-    """Run the blocks of a page; return how many print something else than the page shows.
-
-    The first block of docs/as_jax.md is the file that the others import; of docs/forces.md, blocks
-    without other libraries are tests already.
-    """
-    page = (DOCS / name).read_text()
-    output = r"(?:\n\n```(?:text|output)\n(.*?)```)?"
-    language = "py(?:thon)?" if name == "as_jax.md" else "py"
-    shown = re.findall(rf"```{language}\n([^`]*)```{output}", page, re.S)
-    if name == "as_jax.md":
-        Path("model.py").write_text(shown.pop(0)[0])
-    names: dict[str, Any] = {"jax": jax, "jnp": jnp, "pb": pb}
-    wrong = 0
-    for code, text in shown:
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(compile(code, "a page of docs", "exec"), names)
-        if out.getvalue() != text:
-            print(f"{code}\nprints\n{out.getvalue()}\ninstead of\n{text}")
-            wrong += 1
-    print(f"{len(shown) - wrong} of {len(shown)} blocks of {name} print what it shows")
-    return wrong
 
 
 def shortest(run: Callable[[], Any], times: int = 20) -> float:
@@ -82,7 +54,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         sys.path.insert(0, "")
-        wrong = run_page("as_jax.md") + run_page("forces.md")
+        wrong = run_blocks("as_jax.md", languages="py(?:thon)?") + run_blocks("forces.md")
         slow = time_chain()
         os.chdir("/")
     return int(bool(wrong or slow))
