@@ -1292,3 +1292,18 @@ def test_a_backward_rule_that_needs_the_tangent_is_refused():
         pb.grad(through_half(lambda c, t: c * squares(t)))(0.3)
     assert "test_user_rules.py" in e.value.where
     assert "pb.linear_call" in e.value.do
+
+
+@pytest.mark.parametrize("inner", [pb.grad, lambda loss: jax.grad(pb.jit(loss))])
+def test_the_derivative_of_the_gradient_of_a_scan_goes_through_the_rule(inner):
+    """JAX up to 0.11 differentiates the function there: docs/known_jax_faults.md."""
+
+    @jax.custom_jvp
+    def f(x):
+        return x * x
+
+    f.defjvp(lambda p, t: (f(*p), 3 * p[0] * t[0]))
+    loss = lambda x: jnp.sum(jax.lax.scan(lambda c, x: (c, jnp.sin(f(x))), 0.0, x)[1])  # noqa: E731
+    wanted = 3 * jnp.cos(X**2) - 9 * X**2 * jnp.sin(X**2)
+    same(jax.jacfwd(inner(loss))(X), jnp.diag(wanted))
+    same(pb.jacrev(inner(loss))(X), jnp.diag(wanted))

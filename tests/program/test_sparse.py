@@ -307,7 +307,7 @@ def test_a_sparse_program_can_be_differentiated_and_batched_without_its_pattern(
 
 def test_what_depends_on_small_seeds_alone_is_computed_ahead(monkeypatch):
     def make():
-        return pb.trace(lambda x: (jnp.roll(x, 1) - 3 * x))(x)
+        return pb.trace(lambda x: jnp.roll(x, 1) - 3 * x)(x)
 
     x = points(SIZE * SIZE)[0]
     small = make().sparse_jacobian()
