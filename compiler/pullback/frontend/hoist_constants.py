@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from pullback._jax import holders, jaxprs
 
 LARGEST_INLINE = 64
@@ -87,5 +89,5 @@ def _bodies(equation: Any) -> Iterable[str]:
 
 
 def _large(array: Any) -> bool:
-    is_mask = getattr(array, "dtype", None) == bool
+    is_mask = getattr(array, "dtype", None) == np.bool_
     return getattr(array, "size", 0) > (LARGEST_MASK if is_mask else LARGEST_INLINE)
