@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +194,7 @@ def _rows_of_lost_rules(found: list[str]) -> Iterator[tuple[str, str]]:
     return (("lost rule", f"of {call}") for call in found)
 
 
-_ROWS = {
+_ROWS: dict[str, Callable[[list[Any]], Iterator[tuple[str, str]]]] = {
     "rules": _rows_of_rules,
     "without rules": _rows_without_rules,
     "lost rules": _rows_of_lost_rules,
