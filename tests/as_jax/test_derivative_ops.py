@@ -91,6 +91,40 @@ def test_a_function_of_jax_has_both_modes(name):
         np.testing.assert_allclose(slopes @ np.cos(SMOOTH), difference, rtol=1e-5, atol=1e-5)
 
 
+# ------------------------------------------------------------------------- gradients through sorts
+
+
+TIES = np.array([1.0, 1.0, 0.5])
+SORTS = {
+    "sort": lambda x: jnp.sum(jnp.sort(x) ** 2 * GRID[:3]),
+    "by two": lambda x: jnp.sum(lax.sort((TIES, x**2), num_keys=2)[1] * GRID[:3]),
+    "order": lambda x: jnp.sum(x[jnp.argsort(-x)] ** 2 * GRID[:3]),
+    "median": lambda x: jnp.median(x) ** 2,
+}
+"""Their gradients sort with comparators of JAX, of which passes have merged constants."""
+
+
+@pytest.mark.parametrize("passes", [None, "simplify", "lower-custom-derivatives,inline-calls"])
+@pytest.mark.parametrize("name", SORTS)
+def test_a_gradient_through_a_sort_goes_back_to_jax(name, passes):
+    function, x = SORTS[name], SMOOTH[::-1]
+    program = pb.trace(function)(x).grad()
+    gradient = (program.run_passes(passes) if passes else program).as_jax()
+    close(gradient(x), jax.grad(function)(x))
+    close(jax.jacfwd(gradient)(x), jax.hessian(function)(x))
+
+
+def test_a_comparator_with_another_constant_is_not_that_of_jax():
+    program = pb.trace(jnp.median)(SMOOTH).grad()
+    text = str(program.run_passes("lower-custom-derivatives").module)
+    start = text.index("stablehlo.sort")
+    zero = "dense<0.000000e+00> : tensor<f64>"
+    assert text.index(zero, start) < text.index("stablehlo.return", start)
+    changed = text[:start] + text[start:].replace(zero, "dense<0.5> : tensor<f64>", 1)
+    with pytest.raises(pb.PullbackError, match="compares more than one pair of elements"):
+        pb.load(changed.encode()).as_jax()
+
+
 # ------------------------------------------------------------------ rules of users for both modes
 
 

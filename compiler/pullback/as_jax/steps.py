@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from pullback.ir import build
 from pullback.ir.regions import operands_of, operations, results_of
 from pullback_runtime._jax import operations_named
 
@@ -15,18 +16,29 @@ Steps = tuple[Any, ...]
 
 
 def steps_of(block: Any) -> Steps:
-    """Return the ops of a block as a value, equal for blocks that do the same step by step."""
-    numbers: dict[Any, int] = {v: i for i, v in enumerate(block.arguments)}
-    steps = []
-    for operation in operations(block):
+    """Return what a block returns as a value, equal for blocks that compute it by the same ops.
+
+    The order of ops, equal ops and constants outside of the block make no difference: passes make
+    such changes.
+    """
+    terms: dict[Any, Any] = {v: i for i, v in enumerate(block.arguments)}
+
+    def term_of(v: Any) -> Any:
+        if v in terms:
+            return terms[v]
+        return (*step(v.owner.operation), 0, str(v.type)) if build.is_constant(v) else None
+
+    def step(operation: Any) -> Steps:
         names = (each if isinstance(each, str) else each.name for each in operation.attributes)
         attributes = tuple(sorted((name, str(operation.attributes[name])) for name in names))
-        operands = tuple(numbers.get(v, -1) for v in operands_of(operation))
-        results = results_of(operation)
-        for v in results:
-            numbers[v] = len(numbers)
-        steps.append((operation.name, attributes, operands, tuple(str(v.type) for v in results)))
-    return tuple(steps)
+        return operation.name, attributes, tuple(map(term_of, operands_of(operation)))
+
+    found: Steps = ()
+    for operation in operations(block):
+        found = step(operation)
+        for i, v in enumerate(results_of(operation)):
+            terms[v] = (*found, i, str(v.type))
+    return found
 
 
 @functools.cache
