@@ -167,6 +167,34 @@ def test_an_op_that_torch_mlir_does_not_lower(name, tmp_path):
         derive.read(path)
 
 
+@jax.custom_vjp
+def straight_through(x):
+    return jnp.minimum(x, 1.0)
+
+
+straight_through.defvjp(lambda x: (straight_through(x), x), lambda x, ct: (ct * x,))
+MATRIX = 3 * jnp.eye(3) + 1
+PROGRAMS = {
+    "cholesky": lambda x: jnp.sum(jnp.linalg.cholesky(MATRIX + jnp.diag(x)) ** 2),
+    "cond": lambda x: jax.lax.cond(x[0] > 0, jnp.sin, jnp.cos, jnp.sum(x**2)),
+    "rule": lambda x: jnp.sum(straight_through(x) ** 2),
+    "scan": lambda x: jax.lax.scan(lambda c, y: (jnp.sin(c) * y, c), 1.0, x)[0],
+    "solve": lambda x: jnp.sum(jnp.linalg.solve(MATRIX + jnp.diag(x), x)),
+    "sort": lambda x: jnp.sum(jnp.sort(x) ** 2 * jnp.arange(3.0)),
+    "while": lambda x: jax.lax.fori_loop(0, 3, lambda _, c: jnp.sin(c), jnp.sum(x)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_of_jax_whose_derivatives_go_out(name, tmp_path):
+    x, v = np.float32([[0.5, 3.0, 2.0], [0.3, -0.2, 0.9]])
+    program = pb.trace(PROGRAMS[name])(x)
+    gradient = program.grad()
+    hvp = pb.trace(lambda x, v: pb.jvp(gradient, (x,), (v,))[1])(x, v)
+    for each, arguments in [(program, [x]), (gradient, [x]), (hvp, [x, v])]:
+        assert far(each, arguments, tmp_path) < 5e-6
+
+
 def test_the_derivatives_of_erf_are_those_of_a_rational_function(tmp_path):
     """Errors of the first and second derivative, relative to the largest."""
     program = derive.read(saved(((2001,), "", "y = Erf(x)"), tmp_path)[0])
