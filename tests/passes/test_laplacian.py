@@ -196,6 +196,68 @@ def test_no_value_of_second_order_has_a_direction():
     assert "tensor<50x50x50x50x" not in text
 
 
+# ----------------------------------------------------------------------------------- blocks
+
+IN_BLOCKS = {
+    "a network": lambda x, y: network(x, WEIGHTS) * y[0],
+    "products with an argument": lambda x, y: jnp.sin(y @ WEIGHTS[0][:2]) * jnp.sum(x @ WEIGHTS[0]),
+    "a scan": lambda x, y: jax.lax.scan(lambda c, a: (tripled(c) * a, c), x, y)[1],
+    "rules": lambda x, y: other_value(x) * doubled(x) * x + root(y[1]),
+    "no dependence": lambda x, y: (jnp.ones(2), jnp.argmax(x), y[:1]),
+}
+
+
+@pytest.mark.parametrize("function", IN_BLOCKS.values(), ids=IN_BLOCKS)
+def test_blocks_give_the_same(function):
+    y = np.array([0.4, -0.3])
+    for argnums, size in ((0, 3), (1, 2), ((1, 0), 5)):
+        whole = pb.laplacian(function, argnums)(X, y)
+        for block in range(1, size + 2):
+            close(pb.laplacian(function, argnums, block=block)(X, y), whole)
+            program = pb.trace(function)(X, y).laplacian(argnums, block=block)
+            assert ("stablehlo.while" in str(program)) >= (block < size)
+
+
+def test_a_block_bounds_what_has_directions():
+    program = pb.trace(lambda x: jnp.sum(jnp.tanh(jnp.tanh(jnp.outer(x, x)))))(np.ones(50))
+    text = str(program.laplacian(block=8))
+    assert "tensor<50x50x50x" not in text
+    assert "tensor<8x50x50x" in text
+    assert "tensor<2x50x50x" in text  # of the last block
+
+
+def test_blocks_at_a_point_where_no_direction_has_a_finite_term():
+    f = lambda x: jnp.sqrt(jnp.sum(x))  # noqa: E731
+    assert pb.laplacian(f, block=2)(np.zeros(3)) == pb.laplacian(f)(np.zeros(3)) == -np.inf
+
+
+def test_blocks_can_be_batched_differentiated_and_saved(tmp_path):
+    blocks = pb.laplacian(network, block=2)
+    xs = np.stack([X, 2 * X])
+    close(
+        jax.vmap(blocks, (0, None))(xs, WEIGHTS),
+        jax.vmap(pb.laplacian(network), (0, None))(xs, WEIGHTS),
+    )
+    for grad in (pb.grad, jax.grad):
+        close(grad(blocks, 1)(X, WEIGHTS), pb.grad(pb.laplacian(network), 1)(X, WEIGHTS))
+    program = pb.trace(network)(X, WEIGHTS).laplacian(block=2)
+    program.save(tmp_path / "f.mlirbc")
+    close(pullback_runtime.load(tmp_path / "f.mlirbc")(X, WEIGHTS), program(X, WEIGHTS))
+    close(
+        pb.laplacian(blocks, block=1)(X, WEIGHTS), pb.laplacian(pb.laplacian(network))(X, WEIGHTS)
+    )
+
+
+def test_each_block_would_draw_other_numbers():
+    def noisy(x):
+        noise = jax.experimental.io_callback(np.random.rand, jax.ShapeDtypeStruct((), float))
+        return noise * x**2
+
+    assert np.all(pb.laplacian(noisy)(X) >= 0)
+    with pytest.raises(pb.MissingRuleError, match="each block runs it again"):
+        pb.laplacian(noisy, block=2)(X)
+
+
 # ----------------------------------------------------------------------------- composition
 
 
@@ -232,6 +294,7 @@ def test_symbolic_dimensions():
     (n,) = jax.export.symbolic_shape("n")
     program = pb.trace(lambda x: jnp.sum(jnp.sin(x)))(jax.ShapeDtypeStruct((n,), jnp.float64))
     close(program.laplacian()(X), -np.sum(np.sin(X)))
+    close(program.laplacian(block=2)(X), -np.sum(np.sin(X)))
 
 
 # ---------------------------------------------------------------------------------- errors
@@ -246,6 +309,14 @@ BAD = {
     "requires at least 3 positional arguments": (
         pb.ArgumentMismatchError,
         lambda: pb.laplacian(lambda x, y: x, 2)(X, X),
+    ),
+    "in blocks of 0": (
+        pb.ArgumentMismatchError,
+        lambda: pb.laplacian(jnp.sin, block=0)(X),
+    ),
+    "in blocks of 2.0": (
+        pb.ArgumentMismatchError,
+        lambda: pb.trace(jnp.sin)(X).laplacian(block=2.0),
     ),
     "names an argument twice": (
         pb.ArgumentMismatchError,
@@ -321,9 +392,10 @@ def test_a_print_comes_once(capsys):
         jax.debug.print("at {}", x[0])
         return jnp.sin(x) * x
 
-    close(pb.laplacian(printing)(X), of_jax(lambda x: jnp.sin(x) * x, X))
-    jax.effects_barrier()
-    assert capsys.readouterr().out == "at 0.3\n"
+    for block in (None, 1):
+        close(pb.laplacian(printing, block=block)(X), of_jax(lambda x: jnp.sin(x) * x, X))
+        jax.effects_barrier()
+        assert capsys.readouterr().out == "at 0.3\n"
 
 
 def test_the_pass_leaves_no_helper_functions():
@@ -331,3 +403,6 @@ def test_the_pass_leaves_no_helper_functions():
     module = clone(program.module)
     run_pipeline(module, "laplacian")
     assert str(module).count("func.func") == 1
+    module = clone(program.module)
+    run_pipeline(module, "laplacian{block=2}")
+    assert str(module).count("func.func") == 2

@@ -257,7 +257,10 @@ def _step(
 
 
 def laplacian(
-    fun: Callable[Parameters, Any], argnums: int | Sequence[int] = 0
+    fun: Callable[Parameters, Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    block: int | None = None,
 ) -> Callable[Parameters, Any]:
     """Return a function that computes the Laplacian of `fun`: the sum of its second derivatives.
 
@@ -268,6 +271,8 @@ def laplacian(
       fun: a function that JAX can trace, or a Program. Its result is an array or a tree of arrays.
       argnums: the position of an argument of real floats, an array or a tree of arrays; or several,
         whose sum is taken.
+      block: the number of elements whose derivatives are computed at a time; all if not given. It
+        divides the memory that they take, and each block computes the values of `fun` again.
 
     Returns:
       A function of the arguments of `fun`. Its result has the structure, shapes and dtypes of that
@@ -275,12 +280,12 @@ def laplacian(
 
     Raises:
       DerivativeTypeError: an argument is not a real float.
-      ArgumentMismatchError: `argnums` are out of range.
+      ArgumentMismatchError: `argnums` are out of range, or `block` is not a positive integer.
       MissingRuleError: an op on the way has no derivative rule, or its tangents no batch.
       NotLinearError: a backward rule that forward mode has to transpose is not linear.
     """
-    step = Transformation("laplacian", (("argnums", argument_leaves.positions(argnums)),))
-    return _transformed(fun, step)
+    options = ("argnums", argument_leaves.positions(argnums)), ("block", block)
+    return _transformed(fun, Transformation("laplacian", options))
 
 
 def jvp(

@@ -20,6 +20,7 @@ from pullback._jax import ir, stablehlo
 from pullback.autodiff.batch_rules import batch_type, repeated, shifted
 from pullback.autodiff.batching import Batching
 from pullback.autodiff.diagonal import diagonal_results
+from pullback.autodiff.effects import without_effects
 from pullback.autodiff.forward import Refused, jvp_function
 from pullback.autodiff.registry import Op, Row, unsupported
 from pullback.autodiff.state import Differentiation
@@ -30,7 +31,7 @@ from pullback.ir.dead_ops import erase_dead_ops
 from pullback.ir.inline import inline
 from pullback.ir.masks import mask_of, masked, singles
 from pullback.ir.regions import MANUAL, operations, replace_terminator, terminator
-from pullback.ir.signatures import set_signature
+from pullback.ir.signatures import forget_results, set_signature
 
 Flags = Sequence[bool | Refused]
 Map = tuple[str, Flags]
@@ -48,6 +49,7 @@ class ForwardLaplacian(Taylor):
         super().__init__(diff, 2, rows)
         self.batching = batching
         self.basis: dict[Value, int] = {}  # see _basis
+        self.start: Value | None = None  # the number of the first direction, if not of all
 
     def inside(self, rows: Mapping[Value, Row]) -> ForwardLaplacian:
         """Return the frame of a region, with the rows of values that it may use."""
@@ -214,9 +216,15 @@ class ForwardLaplacian(Taylor):
         count = math.prod(build.shape(x))
         moved = build.permute(other, (*summed, *free))
         product = build.reshape(moved, (count, *build.shape(op.result)))
-        rest = self.batching.size - first - count
+        rest = sum(math.prod(build.shape(t)[1:]) for t in self.basis) - first - count
         none = [0] * len(free)
-        return [build.pad(product, 0, [first, *none], [rest, *none]) if rest + first else product]
+        if rest + first:
+            product = build.pad(product, 0, [first, *none], [rest, *none])
+        if self.start is None:
+            return [product]
+        starts = [self.start, *(build.full(self.start.type, 0) for _ in free)]
+        sizes = self.batching.size, *build.shape(op.result)
+        return [build.dynamic_slice(product, starts, sizes)]
 
     def _bend(
         self, op: Op, name: str, mask: str, values: list[Value], firsts: list[Value]
@@ -317,39 +325,106 @@ def _placed(flags: Flags, values: Sequence[Any], none: Any = None) -> list[Any]:
 # -------------------------------------------------------------------------------- the entry
 
 
-def laplacian_in_place(diff: Differentiation, name: str, mask: str) -> None:
-    """Turn (args…) → (outs…) into (args…) → (outs…, Laplacians of inexact outs…)."""
-    function, block = diff.function(name), diff.block(name)
-    loc, start = function.location, operations(block)[0]
-    arguments = masked(list(block.arguments), mask)
-    size = sum(math.prod(build.shape(a)) for a in arguments)
-    frame = ForwardLaplacian(diff, Batching(diff, size), {})
-    with build.inserting(ir.InsertionPoint(start), loc):
-        basis = _basis(arguments, size)
-    sweep = frame.inside({a: [t, None] for a, t in zip(arguments, basis, strict=True)})
-    sweep.basis = basis
-    found = sweep.run(block)
-    outs = list(terminator(block).operands)
-    with build.inserting(ir.InsertionPoint(terminator(block)), loc):
-        pairs = zip(outs, found, strict=True)
-        terms = [frame.full(row, v)[1] for v, row in pairs if build.inexact(v.type)]
-    replace_terminator(block, [*outs, *terms])
+def laplacian_in_place(
+    diff: Differentiation, name: str, mask: str, block: int | None = None
+) -> None:
+    """Turn (args…) → (outs…) into (args…) → (outs…, Laplacians of inexact outs…).
+
+    With `block`, that many directions are swept at a time: the last ones here, and those before in
+    a loop that adds up what a function of a block gives.
+    """
+    function, body = diff.function(name), diff.block(name)
+    arguments = list(body.arguments)
+    size = sum(_count(a) for a in masked(arguments, mask))
+    rows = block or max(size, 1)
+    last = max(size - 1, 0) // rows * rows
+    part = _part(diff, name, mask, rows) if last else None
+    diff.in_place = name
+    terms = _swept(diff, name, mask, size - last, last or None)
+    outs = list(terminator(body).operands)
+    if part is not None:
+        with build.inserting(ir.InsertionPoint(terminator(body)), function.location):
+            terms = _added(part, last, rows, arguments, terms)
+    replace_terminator(body, [*outs, *terms])
     set_signature(function)
     drop_scratch(diff)
 
 
-def _basis(arguments: Sequence[Value], size: int) -> dict[Value, int]:
+def _swept(
+    diff: Differentiation, name: str, mask: str, rows: int, start: Value | int | None
+) -> list[Value]:
+    """Emit the sweep of a function's body; return the Laplacians of its inexact results.
+
+    Args:
+      rows: the number of directions.
+      start: the number of the first one; None for that of all.
+    """
+    function, block = diff.function(name), diff.block(name)
+    loc, first = function.location, operations(block)[0]
+    arguments = masked(list(block.arguments)[: len(mask)], mask)
+    frame = ForwardLaplacian(diff, Batching(diff, rows), {})
+    with build.inserting(ir.InsertionPoint(first), loc):
+        if isinstance(start, int):
+            start = build.full(build.scalar("i32"), start)
+        basis = _basis(arguments, rows, start)
+    sweep = frame.inside({a: [t, None] for a, t in zip(arguments, basis, strict=True)})
+    sweep.basis, sweep.start = basis, start
+    found = sweep.run(block)
+    outs = list(terminator(block).operands)
+    with build.inserting(ir.InsertionPoint(terminator(block)), loc):
+        pairs = zip(outs, found, strict=True)
+        return [frame.full(row, v)[1] for v, row in pairs if build.inexact(v.type)]
+
+
+def _part(diff: Differentiation, name: str, mask: str, rows: int) -> str:
+    """Return the name of (args…, i) → (Laplacians…), by so many directions from i on."""
+    diff.check_runs_again(diff.function(name), "a Laplacian in blocks", "each block")
+    silent = without_effects(diff, name)
+    if silent != name:
+        scratch(diff)[silent] = None
+    copy = diff.clone_function(silent, f"{name}.block")
+    function, block = diff.function(copy), diff.block(copy)
+    start = block.add_argument(build.scalar("i32"), function.location)
+    terms = _swept(diff, copy, mask, rows, start)
+    forget_results(function)
+    replace_terminator(block, terms)
+    erase_dead_ops(block, diff.functions)
+    set_signature(function)
+    return copy
+
+
+def _added(
+    part: str, last: int, rows: int, arguments: list[Value], terms: list[Value]
+) -> list[Value]:
+    """Emit a loop that adds to Laplacians what a part gives for each block before the last one."""
+    loop, cond, body = build.while_([build.full(build.scalar("i32"), 0), *terms])
+    with build.inserting(ir.InsertionPoint(cond)):
+        build.return_([build.compare("LT", cond.arguments[0], last)])
+    with build.inserting(ir.InsertionPoint(body)):
+        i, *sums = body.arguments
+        found = build.call(part, [*arguments, i], [v.type for v in terms]).results
+        pairs = zip(sums, found, strict=True)
+        build.return_([build.add(i, rows), *(build.add(*pair) for pair in pairs)])
+    return list(loop.results)[1:]
+
+
+def _count(v: Value) -> int:
+    return math.prod(build.shape(v))
+
+
+def _basis(arguments: Sequence[Value], rows: int, start: Value | None) -> dict[Value, int]:
     """Return, for each argument, its part of the identity, and which row is its first.
 
-    The identity has a row for each element of all arguments.
+    The identity has a row for each element of all arguments; so many from `start` on are taken.
     """
     found, first = {}, 0
     for a in arguments:
         info = build.info(a.type)
-        count = math.prod(info.shape)
-        numbers = build.tensor((size, count), build.element_type("i32"))
-        column = build.add(build.iota(numbers, 1), first)
-        ones = build.convert(build.compare("EQ", build.iota(numbers, 0), column), info.element)
-        found[build.reshape(ones, (size, *info.shape))] = first
-        first += count
+        numbers = build.tensor((rows, _count(a)), build.element_type("i32"))
+        column, row = build.add(build.iota(numbers, 1), first), build.iota(numbers, 0)
+        if start is not None:
+            row = build.add(row, build.broadcast_in_dim(start, build.shape(row), ()))
+        ones = build.convert(build.compare("EQ", row, column), info.element)
+        found[build.reshape(ones, (rows, *info.shape))] = first
+        first += _count(a)
     return found

@@ -243,13 +243,13 @@ class Differentiation:
         below = (each for name in names if (each := of_function(name)) is not None)
         return next(below, None) if found is None else found
 
-    def check_runs_again(self, operation: Any, what: str) -> None:
-        """Raise MissingRuleError if reverse mode would recompute other values in what it reruns."""
+    def check_runs_again(self, operation: Any, what: str, who: str = "reverse mode") -> None:
+        """Raise MissingRuleError if `who` would recompute other values in what it reruns."""
         found = self.found_in(operation, differs_again, _is_called_for_a_value)
         if found is not None:
             raise MissingRuleError(
-                f"no derivative of {what} with `{target_of(found) or found.name}` in it: reverse "
-                "mode runs it again, and that gives another result",
+                f"no derivative of {what} with `{target_of(found) or found.name}` in it: {who} "
+                "runs it again, and that gives another result",
                 where=user_line(found.location),
                 do="take this step out of there; of callbacks, use pure ones or those without "
                 "results; draw random numbers by a key, as in jax.random",

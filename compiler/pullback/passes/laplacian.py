@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pullback.autodiff.laplacian import laplacian_in_place
 from pullback.autodiff.state import Differentiation
-from pullback.errors import NotDifferentiableError
+from pullback.errors import ArgumentMismatchError, NotDifferentiableError
 from pullback.ir import build
 from pullback.ir.locations import user_line
 from pullback.ir.masks import masked
@@ -24,15 +24,21 @@ class Laplacian(Derivative):
     Attributes:
       entry: the function to differentiate, in place.
       wrt: positions of the arguments whose elements are meant; all inexact ones if not given.
+      block: the number of elements whose derivatives are computed at a time; all if not given.
     """
 
     name: ClassVar[str] = "laplacian"
     entry: str = "main"
     wrt: tuple[int, ...] | None = None
     outs = None
+    block: int | None = None
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Run the sweep; every inexact result gets a Laplacian."""
+        if self.block is not None and not (isinstance(self.block, int) and self.block > 0):
+            raise ArgumentMismatchError(
+                f"a Laplacian in blocks of {self.block!r}", do="give a positive integer: block=…"
+            )
         check_batches(
             diff.module,
             "Laplacian",
@@ -47,5 +53,4 @@ class Laplacian(Derivative):
                     where=user_line(diff.function(self.entry).location),
                     do="name positions of real arguments only: wrt=",
                 )
-        diff.in_place = self.entry
-        laplacian_in_place(diff, self.entry, mask)
+        laplacian_in_place(diff, self.entry, mask, self.block)

@@ -231,7 +231,13 @@ def _jet(program: P, order: int, argnums: tuple[int, ...], factorial_scaled: boo
     return _derived(program, derivative, new, len(program.out_avals))
 
 
-def laplacian(program: P, argnums: int | Sequence[int] = 0, *, wrt: Positions = None) -> P:
+def laplacian(
+    program: P,
+    argnums: int | Sequence[int] = 0,
+    *,
+    wrt: Positions = None,
+    block: int | None = None,
+) -> P:
     """Return the Laplacian as a program: the sum of second derivatives by each element.
 
     It has the arguments of the program, and the structure, shapes and dtypes of its result, with
@@ -242,18 +248,19 @@ def laplacian(program: P, argnums: int | Sequence[int] = 0, *, wrt: Positions = 
       argnums: positions of the arguments whose elements are meant, of all of which the sum is
         taken; they are real.
       wrt: another name for `argnums`.
+      block: the number of elements whose derivatives are computed at a time, as for `pb.laplacian`.
 
     Raises:
       DerivativeTypeError: an argument is not a real float.
-      ArgumentMismatchError: `argnums` are out of range.
+      ArgumentMismatchError: `argnums` are out of range, or `block` is not a positive integer.
       MissingRuleError: an op on the way has no derivative rule, or its tangents no batch.
       NotLinearError: a backward rule that forward mode has to transpose is not linear.
     """
-    return _laplacian(program, _positions(program, argnums, wrt, default=0))
+    return _laplacian(program, _positions(program, argnums, wrt, default=0), block)
 
 
 @once
-def _laplacian(program: P, argnums: Any) -> P:
+def _laplacian(program: P, argnums: Any, block: int | None) -> P:
     old = Signature.of(program)
     primals = argument_leaves.chosen(old.args, argnums)
     do = "convert it to a float, or leave it out of argnums"
@@ -265,7 +272,7 @@ def _laplacian(program: P, argnums: Any) -> P:
                 where=slot.path,
                 do="give the function the real and the imaginary part, as arguments of their own",
             )
-    derivative = Laplacian(wrt=inexact_positions(primals))
+    derivative = Laplacian(wrt=inexact_positions(primals), block=block)
     new = Signature(old.args, old.kwargs, moving(old.out, "Laplacian"))
     return _derived(program, derivative, new, len(program.out_avals))
 
