@@ -134,3 +134,19 @@ def test_a_copy_that_is_not_complete_is_not_taken_for_another_function():
         if symbols.symbol(f) == "f_0"
     ]
     assert callees == ["g"]
+
+
+def test_a_library_finds_what_was_added_in_front_and_behind():
+    """A mesh is put in front of all functions, whose order says nothing."""
+    library = link.Library(module(""))
+    for text, begins in (("a", False), ("b", False), ("c", True), ("mesh", True), ("d", False)):
+        body = library.module.body
+        place = ir.InsertionPoint.at_block_begin(body) if begins else ir.InsertionPoint(body)
+        mesh = 'sdy.mesh @mesh = <["x"=2]>'
+        added = module(mesh if text == "mesh" else function(text, "sine")).body.operations[0]
+        added.operation.clone(ip=place)
+        library.refresh()
+        assert text in library.functions
+        assert library.functions[text].operation.attributes["sym_name"].value == text
+    assert {*library.functions} == {"a", "b", "c", "d", "mesh"}
+    assert [*library.meshes] == ["mesh"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,15 +57,16 @@ class Library:
         self.refresh()
 
     def refresh(self) -> None:
-        """Find the functions that were added to the module; most often, they are at its end."""
-        operations, known = self.module.body.operations, len(self.functions)
-        at_end = known and operations[known - 1].operation == self._last
-        new = map(operations.__getitem__, range(known, len(operations)))
-        for op in new if at_end else operations:
-            name, self._last = symbol_of(op.operation), op.operation
-            self.functions[name] = op
+        """Find what was added to the module, in front of what is known or behind that."""
+        operations, known = self.module.body.operations, self.functions
+        front = itertools.takewhile(lambda op: symbol_of(op.operation) not in known, operations)
+        behind = [] if self._last is None else _behind(self._last)
+        for op in (new := [*front, *behind]):
+            known[name := symbol_of(op.operation)] = op
             if not isinstance(op, _jax.func.FuncOp):
                 self.meshes[name] = op
+        if behind or self._last is None:
+            self._last = new[-1].operation if new else None
 
     def references(self, name: str) -> list[str]:
         """Return the symbols that a function refers to, sorted by name."""
@@ -77,6 +79,15 @@ class Library:
         if name not in self._texts:
             self._texts[name] = text_of(self.functions[name])
         return self._texts[name]
+
+
+def _behind(operation: ir.Operation) -> list[Any]:
+    """Return the operations behind this one in its block; the block itself lists all."""
+    found = []
+    while (place := ir.InsertionPoint.after(operation).ref_operation) is not None:
+        found.append(place.opview)
+        operation = place
+    return found
 
 
 class Surroundings(Protocol):
@@ -299,9 +310,11 @@ def rename_references(operation: Any, names: dict[str, str]) -> None:
     _walk_attributes(operation, lambda symbol: names.get(symbol, symbol))
 
 
-_PLAIN = ("stablehlo.", "chlo.")  # dialects of which only these ops refer to functions
+_PLAIN = ("stablehlo.", "chlo.", "func.return")  # of which only these ops refer to functions
 _REFERRING = frozenset({"stablehlo.composite", "stablehlo.custom_call"})
-_NO_REFERENCES = frozenset({"sym_name", "sym_visibility", "function_type"})
+_NO_REFERENCES = frozenset(
+    {"sym_name", "sym_visibility", "function_type", "arg_attrs", "res_attrs"}
+)
 
 
 def _walk_attributes(root: Any, rename: Any) -> None:
