@@ -221,10 +221,12 @@ class Settings:
       values: of each setting.
       of_users: values of the contexts made by `jax.make_user_context`, oldest first. JAX gives
         their values and not the contexts, so they are not entered: it is an error if they differ.
+      here: what `_here` returned where these are the settings; there, nothing is entered.
     """
 
     values: tuple[tuple[Any, Any], ...]
     of_users: tuple[Any, ...]
+    here: Any = dataclasses.field(default=None, compare=False)
 
     def where(self, types: Iterable[Any]) -> Settings:
         """Return the settings to trace values of these types with: with 64 bits if one is so wide.
@@ -243,10 +245,13 @@ class Settings:
         if values[jax.enable_x64] or allowed:
             return self
         wide = tuple((values | {jax.enable_x64: True}).items())
-        return dataclasses.replace(self, values=wide)
+        return dataclasses.replace(self, values=wide, here=None)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
+        if self.here == _here():
+            yield
+            return
         here = _of_users()[: len(self.of_users)]
         if here != self.of_users:
             raise _of_another_context(self.of_users, here)
@@ -262,7 +267,12 @@ class Settings:
 def settings() -> Settings:
     """Return the current settings."""
     values = ((each, each.value) for each in _settings(_config.trace_context_names()))
-    return Settings(tuple(values), _of_users())
+    return Settings(tuple(values), _of_users(), _here())
+
+
+def _here() -> Any:
+    """Return all that settings are read from, and what JAX keys traces by besides."""
+    return jax.default_prng_impl.value, _config.trace_context()
 
 
 def _set_to(setting: Any, value: Any) -> contextlib.AbstractContextManager[None]:
