@@ -16,7 +16,6 @@ from pullback.autodiff.batching import Batching, BatchSignature
 from pullback.autodiff.state import Differentiation
 from pullback.errors import MissingRuleError, RuleResultError
 from pullback.frontend import keep, link
-from pullback.frontend.closures import lift
 from pullback.frontend.keep import Keeper
 from pullback.frontend.rewrites import pallas_kernels
 from pullback.frontend.rules import leaked_values, stage_all, trace_rule
@@ -276,7 +275,7 @@ def _with_marks(rule: KeptCall, kind: str, closed: Sequence[Any]) -> list[Any]:
 
     A backward function gets none: it is not rematerialized.
     """
-    functions = list(map(lift.close, closed))
+    functions = list(closed)
     if rule.policy is not None:
         last = 1 if kind == "vjp" else len(functions)
         with keep.refusing_memories():

@@ -22,6 +22,7 @@ from pullback._jax import (
     user_rules,
 )
 from pullback.errors import RuleResultError
+from pullback.frontend.closures import lift
 from pullback.frontend.closures.same_rule import Identities
 from pullback.frontend.rewrites.pallas_kernels import as_loops
 from pullback.frontend.rewrites.reduce_as_fold import as_fold
@@ -47,6 +48,14 @@ def _function_of(rule: KeptCall) -> Any:
     return tracing.equations_to_function(rule.call, own_lines=rule.primitive in USERS)
 
 
+def _traced(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Trace a function, and pass to the calls in it what their rules close over.
+
+    That has been done in the jaxpr of a user's own `jvp` or `fwd`.
+    """
+    return lift.close(tracing.traced(function, *arguments))
+
+
 def jvp_rule(rule: KeptCall, chosen: list[int], *_: Any) -> tuple[Any, ...]:
     """Trace `(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
     call = _function_of(rule)
@@ -60,7 +69,7 @@ def jvp_rule(rule: KeptCall, chosen: list[int], *_: Any) -> tuple[Any, ...]:
 
     args = tracing.structs(rule.call.in_avals)
     tangents = [args[i] for i in chosen]
-    closed = _own_jvp(rule, chosen) or tracing.traced(jvp, args, tangents)
+    closed = _own_jvp(rule, chosen) or _traced(jvp, args, tangents)
     if (axes := batched_rules.axes_of_results(rule, closed)) is not None:
         moves = [each.to_function for each in axes]
         closed = batched_rules.moved(closed, [*moves, *(moves[i] for i in outs)])
@@ -79,7 +88,7 @@ def jvp_rule(rule: KeptCall, chosen: list[int], *_: Any) -> tuple[Any, ...]:
         pairs = zip(derivatives, moving, strict=True)
         return results, [t if moves else jax.numpy.zeros_like(t) for t, moves in pairs]
 
-    return (closed if all(moving) else tracing.traced(linear, args, tangents),)
+    return (closed if all(moving) else _traced(linear, args, tangents),)
 
 
 def _by_linearize(function: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
@@ -141,7 +150,7 @@ def vjp_rule(
 
     residuals = tracing.structs(forward.out_avals[len(outs) :])
     cotangents = _of_types(tracing.cotangents(outs[i] for i in inexact), types)
-    backward_of_all = tracing.traced(backward, residuals, cotangents)
+    backward_of_all = _traced(backward, residuals, cotangents)
     if batches:
         needed = jaxprs.needed_inputs(backward_of_all)[len(residuals) :]
         batched_rules.check_shared_results(rule, batches, dict(zip(inexact, needed, strict=True)))
@@ -176,7 +185,7 @@ def _vjp(
         pull = jax.tree.unflatten(structure[0], residuals)
         return pull([_whole(rule, rule.call.out_avals[i], cotangents[i]) for i in given])
 
-    return tracing.traced(forward, tracing.structs(rule.call.in_avals)), pull
+    return _traced(forward, tracing.structs(rule.call.in_avals)), pull
 
 
 def _with_cotangent(value: Any, element: str | None) -> Any:
@@ -340,7 +349,7 @@ def _transposed(rule: KeptCall, chosen: list[int], in_parts: bool = False) -> An
     taken = _taken_otherwise(rule)
     if rule.primitive.endswith(jaxprs.OF_A_LIBRARY):  # whose types may take long to find
         tracing.traced(alone, *types)
-    return tracing.traced(transpose, *types)
+    return _traced(transpose, *types)
 
 
 def _taken_otherwise(rule: KeptCall) -> list[Any] | None:
@@ -384,7 +393,7 @@ def _transposed_for(rule: KeptCall, chosen: list[int], types: Sequence[str]) -> 
 
     args = tracing.structs(call.in_avals[i] for i in kept)
     cotangents = tracing.cotangents(call.out_avals[i] for i in rule.inexact_results)
-    found = tracing.traced(transpose, args, _of_types(cotangents, types))
+    found = _traced(transpose, args, _of_types(cotangents, types))
     if not jaxprs.bodies_fit(found):
         raise TypeError(f"the transpose of `{rule.key}` calls functions of other types")
     return found
