@@ -28,17 +28,15 @@ def mark(module: ir.Module, jaxpr: Any) -> None:
 
 
 def callbacks_in(
-    jaxpr: Any,
-    caller: str = locations.UNKNOWN,
-    own: str | None = None,
-    seen: set[int] | None = None,
+    jaxpr: Any, around: tuple[Any, ...] = (), seen: set[int] | None = None
 ) -> Iterator[str]:
     """Yield each callback into Python with its place: `debug_callback at model.py:12, in loss`.
 
+    A library that traces a function by itself, as Equinox does for its checks, leaves no line of
+    the user's in there: the place is then that of an equation around it.
+
     Args:
-      caller: the place of the equation that holds the jaxpr.
-      own: the innermost line around it that is of no installed library. A library that traces a
-        function by itself, as Equinox does for its checks, has none in there.
+      around: the equations that hold the jaxpr, the outermost first.
       seen: jaxprs, by identity, that were visited already.
     """
     seen = set() if seen is None else seen
@@ -46,9 +44,13 @@ def callbacks_in(
         return
     seen.add(id(jaxpr))
     for equation in jaxpr.eqns:
-        place = locations.of_equation(equation) or caller
-        here = locations.own_of_equation(equation) or own
+        here = *around, equation
         if equation.primitive.name in CALLBACKS:
-            yield f"{equation.primitive.name} at {locations.called_at(place, here)}"
+            place, own = (
+                next(filter(None, map(find, reversed(here))), None)
+                for find in (locations.of_equation, locations.own_of_equation)
+            )
+            place = locations.called_at(place or locations.UNKNOWN, own)
+            yield f"{equation.primitive.name} at {place}"
         for inner in jaxprs.jaxprs_in(equation.params.values()):
-            yield from callbacks_in(inner, place, here, seen)
+            yield from callbacks_in(inner, here, seen)

@@ -166,6 +166,7 @@ def _own(frames: Iterable[source_info.Frame]) -> str | None:
     return own and describe(*own)
 
 
+@functools.lru_cache(maxsize=1024)
 def is_installed(file: str) -> bool:
     """Return True if a file belongs to an installed package."""
     return not _INSTALLED.isdisjoint(pathlib.PurePath(file).parts)

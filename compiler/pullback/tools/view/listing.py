@@ -97,7 +97,7 @@ class Listing:
     def _lines_of(self, number: int, program: Listing) -> tuple[Frame, ...]:
         op = self.ops[number]
         if op.places:
-            own = (f for i, f in enumerate(op.places) if i == 0 or not _is_installed(f[0]))
+            own = (f for i, f in enumerate(op.places) if i == 0 or not is_installed(f[0]))
             return tuple(own)
         if self is program:
             return self._lines_of_calls(op.function)
@@ -125,9 +125,6 @@ class Listing:
             for name in {op.callee, *(op.rules or {}).values()} - {None}:
                 found.setdefault(str(name), []).append(number)
         return found
-
-
-_is_installed = functools.cache(is_installed)
 
 
 def read_listing(module: ir.Module, stage: str, primals: int | None = None) -> Listing:
