@@ -653,7 +653,7 @@ def test_a_python_float_gives_way_in_derivatives_too(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
 def test_a_numpy_array_that_is_written_to_later_is_what_it_was(dtype):
     """A call, a file and a derivative had seen what its owner wrote to a large one."""
-    table = np.arange(1 << 12).astype(dtype)
+    table = np.arange(1 << 14).astype(dtype)
     expected = np.sin(table.astype(np.float32)[77])
 
     def look_up(i, x):
