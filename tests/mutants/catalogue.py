@@ -436,7 +436,7 @@ DRIVERS = (
         "frontend.rules.result_layouts:_Numbers._results_of",
         "equation.primitive, tuple(operands), shapes, params",
         "tuple(operands), shapes",
-        ("tests/frontend/rules/test_batched_rules.py",),
+        ("tests/frontend/rules/test_result_layouts.py",),
     ),
     Mutant(
         "program.derivation:_dependence",
