@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import io_callback
 
 import pullback as pb
 from pullback import _jax
@@ -303,13 +304,18 @@ def test_functions_take_a_budget():
         np.testing.assert_allclose(jax.jit(f)(W, X, XS), expected, rtol=2e-5, atol=2e-5)
 
 
-def test_loops_with_effects_stay_whole():
-    """A checkpoint would have them again."""
+@pytest.mark.parametrize("ordered", [False, True])
+def test_loops_with_effects_stay_whole(ordered):
+    """A checkpoint cannot run them again: they give another result."""
+
+    def count():
+        seen.append(1)
+        return np.float32(len(seen))
 
     def f(x):
         def step(x, _):
-            jax.debug.callback(lambda: seen.append(1))
-            return jnp.sin(x), None
+            number = io_callback(count, jax.ShapeDtypeStruct((), "float32"), ordered=ordered)
+            return jnp.sin(x) + 0 * lax.stop_gradient(number), None
 
         return lax.scan(step, x, None, length=40)[0]
 
