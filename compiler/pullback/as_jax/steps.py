@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,9 @@ def steps_of(block: Any) -> Steps:
     def term_of(v: Any) -> Any:
         if v in terms:
             return terms[v]
-        return (*step(v.owner.operation), 0, str(v.type)) if build.is_constant(v) else None
+        if not build.is_constant(v):
+            return None
+        return _digest((*step(v.owner.operation), 0, str(v.type)))
 
     def step(operation: Any) -> Steps:
         names = (each if isinstance(each, str) else each.name for each in operation.attributes)
@@ -37,8 +40,13 @@ def steps_of(block: Any) -> Steps:
     for operation in operations(block):
         found = step(operation)
         for i, v in enumerate(results_of(operation)):
-            terms[v] = (*found, i, str(v.type))
+            terms[v] = _digest((*found, i, str(v.type)))
     return found
+
+
+def _digest(term: Steps) -> str:
+    """Return a name of a term; a term itself has its operands once for each use."""
+    return hashlib.sha256(repr(term).encode()).hexdigest()
 
 
 @functools.cache
