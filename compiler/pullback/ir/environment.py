@@ -67,7 +67,7 @@ class Environment:
             only_debugs=self.only_debugs and called.only_debugs,
             has_batching_rules=self.has_batching_rules or called.has_batching_rules,
             lost_after=least(self.lost_after, called.lost_after),
-            lost_at=(*self.lost_at, *(each for each in called.lost_at if each not in self.lost_at)),
+            lost_at=tuple(dict.fromkeys((*self.lost_at, *called.lost_at))),
             has_lost_checks=self.has_lost_checks or has_lost_checks,
         )
 

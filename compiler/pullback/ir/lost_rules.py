@@ -12,6 +12,7 @@ from pullback._jax import ir
 from pullback.ir import ops
 from pullback.ir.locations import UNKNOWN, user_line
 from pullback.ir.symbols import functions
+from pullback_runtime._jax import operations_named
 
 _CALL = re.compile(r'"(?:[^"]*/)?(custom_jvp_call|custom_vjp_call):?"')
 
@@ -31,13 +32,13 @@ def found_in(module: ir.Module, names: frozenset[str]) -> tuple[str, ...]:
     These are some of those that lost a rule: one whose function makes no constant is not named.
     """
     found: dict[str, None] = {}
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
+    constants = (
+        op
+        for name, function in functions(module).items()
+        if name in names
+        for op in operations_named(function, "stablehlo.constant")
+    )
+    for op in constants:
         if named := _CALL.search(str(op.location)):
             found[f"{named[1]} at {user_line(op.location) or UNKNOWN}"] = None
-        return ir.WalkResult.ADVANCE
-
-    for name, function in functions(module).items():
-        if name in names:
-            function.operation.walk(visit)
     return tuple(found)

@@ -141,8 +141,8 @@ def _program_of(
     if len(exported.platforms) > 1:
         numbered = enumerate(exported.platforms)
         modules = {(name,): _for_platform(opened.module, number) for number, name in numbered}
-    lost_at: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for names, module in modules.items():
+    lost_at = []
+    for module in modules.values():
         of_others = lost_rules.functions_of_others(module)
         _refine(module)
         if len(modules) > 1:
@@ -153,16 +153,16 @@ def _program_of(
             opened = give_rules.give(opened, module, rules)
         match_expansions.put_back(module)
         match_library_calls.put_back(module)
-        lost_at[names] = lost_rules.found_in(module, of_others)
+        lost_at.append(lost_rules.found_in(module, of_others))
     variants = (
         loaded_program.variant(
             opened,
             each,
             names,
             lost_after=None if order else lost_after,
-            lost_at=lost_at[names],
+            lost_at=calls,
         )
-        for names, each in modules.items()
+        for (names, each), calls in zip(modules.items(), lost_at, strict=True)
     )
     program = together(list(variants))
     return _with_derivative(program, exported, order, lost_after) if order else program
