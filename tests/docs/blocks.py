@@ -39,7 +39,7 @@ def section_of(page: str, heading: str) -> str:
 def run_blocks(name: str, heading: str | None = None, languages: str = "py") -> int:
     """Run blocks in the current folder; return how many print something else than the page shows.
 
-    What a block prints is in a block of `output` or `text` behind it.
+    What a block prints is in a block of `output` or `text` after it.
 
     Args:
       languages: a regular expression.

@@ -136,8 +136,8 @@ def test_a_copy_that_is_not_complete_is_not_taken_for_another_function():
     assert callees == ["g"]
 
 
-def test_a_library_finds_what_was_added_in_front_and_behind():
-    """A mesh is put in front of all functions, whose order says nothing."""
+def test_a_library_finds_what_was_added_before_and_after():
+    """A mesh is put before all functions, whose order says nothing."""
     library = link.Library(module(""))
     for text, begins in (("a", False), ("b", False), ("c", True), ("mesh", True), ("d", False)):
         body = library.module.body

@@ -311,7 +311,7 @@ def test_what_depends_on_small_seeds_alone_is_computed_ahead(monkeypatch):
 
     x = points(SIZE * SIZE)[0]
     small = make().sparse_jacobian()
-    monkeypatch.setattr("pullback.api.sparse.MOST_FOLDED", 2 * SIZE * SIZE - 1)
+    monkeypatch.setattr("pullback.api.sparse.LARGEST_MASK", 2 * SIZE * SIZE - 1)
     large = make().sparse_jacobian()
     assert_same_pattern(small.pattern, large.pattern)
     np.testing.assert_array_equal(small(x), large(x))

@@ -22,6 +22,7 @@ from pullback.errors import (
     NotLinearError,
     PullbackError,
 )
+from pullback.frontend.hoist_constants import LARGEST_MASK
 from pullback.frontend.trace import trace
 from pullback.program import argument_leaves, derivation
 from pullback.program.argument_leaves import Positions, argnums_of, is_complex, positions
@@ -30,13 +31,6 @@ from pullback.program.memo import derived_once, once
 from pullback.program.program import Program
 from pullback.program.sparsity import Entries, entries
 from pullback_runtime.files._pattern import Pattern
-
-MOST_FOLDED = 10_000
-"""Bound the elements of all inputs of products that are a constant of the module.
-
-XLA computes ahead what depends on these alone, which makes calls faster. But it takes 0.1 µs for
-each product of two numbers; larger inputs are computed in each call.
-"""
 
 
 def sparse_jacobian(
@@ -264,7 +258,7 @@ class _Map:
     def products(self, args: Any, kwargs: Any, colors: np.ndarray, count: int) -> Any:
         """Return the products with the sum of the inputs of each color, one in each row."""
         own = np.split(colors, np.cumsum(_sizes(self._inputs))[:-1])
-        library = np if count * colors.size <= MOST_FOLDED else jnp
+        library = np if count * colors.size <= LARGEST_MASK else jnp
         numbers: Any = library.arange(count, dtype=colors.dtype)[:, None]
         seeds = [
             jnp.asarray(numbers == color).astype(slot.dtype).reshape(count, *slot.shape)

@@ -18,7 +18,11 @@ LARGEST_INLINE = 64
 """Arrays with more elements become arguments."""
 
 LARGEST_MASK = 10_000
-"""So do arrays of bools with more elements. XLA computes ahead what depends on a mask alone."""
+"""So do arrays of bools with more elements.
+
+XLA computes ahead what depends on a mask alone, which makes calls faster. But it takes 0.1 µs for
+each product of two numbers.
+"""
 
 Arrays = dict[int, tuple[Any, Any]]  # by identity: the array, and its type
 

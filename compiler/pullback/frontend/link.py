@@ -57,15 +57,15 @@ class Library:
         self.refresh()
 
     def refresh(self) -> None:
-        """Find what was added to the module, in front of what is known or behind that."""
+        """Find what was added to the module, before what is known or after that."""
         operations, known = self.module.body.operations, self.functions
-        front = itertools.takewhile(lambda op: symbol_of(op.operation) not in known, operations)
-        behind = [] if self._last is None else _behind(self._last)
-        for op in (new := [*front, *behind]):
+        before = itertools.takewhile(lambda op: symbol_of(op.operation) not in known, operations)
+        after = [] if self._last is None else _after(self._last)
+        for op in (new := [*before, *after]):
             known[name := symbol_of(op.operation)] = op
             if not isinstance(op, _jax.func.FuncOp):
                 self.meshes[name] = op
-        if behind or self._last is None:
+        if after or self._last is None:
             self._last = new[-1].operation if new else None
 
     def references(self, name: str) -> list[str]:
@@ -81,8 +81,8 @@ class Library:
         return self._texts[name]
 
 
-def _behind(operation: ir.Operation) -> list[Any]:
-    """Return the operations behind this one in its block; the block itself lists all."""
+def _after(operation: ir.Operation) -> list[Any]:
+    """Return the operations after this one in its block; the block itself lists all."""
     found = []
     while (place := ir.InsertionPoint.after(operation).ref_operation) is not None:
         found.append(place.opview)
