@@ -1027,7 +1027,7 @@ DRIVERS = (
         "rules.calls.func_call:_recompute",
         "fenced = _through_branch(fenced, [*guarded, len(kept) + sizes.index(min(sizes))])",
         "_through_branch(fenced, [*guarded, len(kept) + sizes.index(min(sizes))])",
-        ("tests/program/test_memory_budget.py::test_a_gradient_keeps_within_a_budget",),
+        ("tests/program/test_memory_budget.py::test_what_runs_again_takes_a_copy_from_a_branch",),
     ),
     Mutant(
         "rules.loops.unbounded:Checkpointed._halve",
@@ -1514,7 +1514,7 @@ CHECKS = (
         "testing.check:_Check._compared",
         "self.special and not subject.has_loops",
         "self.special",
-        right("an_iteration_of_a_given_number_of_steps"),
+        right("a_bisection"),
     ),
     Mutant(
         "testing.check:_Check._met",

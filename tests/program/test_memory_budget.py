@@ -17,8 +17,9 @@ from pullback import _jax
 from pullback.autodiff import checkpoints
 from pullback.autodiff.state import Differentiation
 from pullback.ir import costs
-from pullback.ir.modules import clone
+from pullback.ir.modules import clone, entry_of
 from pullback.ir.regions import operations
+from pullback.ir.symbols import callee
 from pullback.passes.checkpoint import estimates
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.manager import run_stages, verify_module
@@ -86,6 +87,17 @@ def test_a_gradient_keeps_within_a_budget(f, part, runs):
     assert flops(fitting) <= flops(stored) + (runs + 0.05) * flops(program)
     for ours, theirs in zip(fitting(W, X, XS), stored(W, X, XS), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+def test_what_runs_again_takes_a_copy_from_a_branch():
+    """The XLA of jaxlib 0.10 merges it with the first run otherwise; that of 0.12 does not."""
+    program = program_of(unrolled)
+    fitting = program.grad((0, 1), memory=used(program.grad((0, 1))) // 2)
+    calls = [op for op in operations(entry_of(fitting.module)[1]) if op.name == "func.call"]
+    again = [call for call in calls if callee(call).endswith(".again")]
+    assert again
+    for call in again:
+        assert "stablehlo.if" in {value.owner.name for value in call.operands}
 
 
 def test_a_default_that_fits_is_left_alone():
