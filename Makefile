@@ -63,7 +63,7 @@ help:
 	@echo "make matrix all that JAX differentiates, with each JAX that pullback supports"
 	@echo "make release-check   build both distributions and try them in fresh environments"
 	@echo "make gradbench   the tool for GradBench, checked and timed"
-	@echo "make test-oldest   all tests with the oldest of these"
+	@echo "make test-oldest   what can depend on JAX, with the oldest of these"
 	@echo "make lint | types | setup | clean"
 
 # With these extras. The first line installs a copy of the runtime, whose place the second one takes.
@@ -120,8 +120,11 @@ rule: setup
 layers: setup
 	$(RUN) $(BIN)/python -m tests.layers
 
+# What can depend on JAX. TESTS are folders, where these are not all.
+TESTS ?= tests
+NOT_OF_JAX := project tools files/test_hostile.py files/test_damage.py
 test-oldest:
-	$(MAKE) test-all $(WITH_OLDEST)
+	$(MAKE) test $(WITH_OLDEST) PYTEST_ARGS="$(TESTS) $(NOT_OF_JAX:%=--ignore=tests/%) $(PYTEST_ARGS)"
 
 lint: setup
 	$(BIN)/ruff check .

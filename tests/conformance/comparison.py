@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import pullback as pb
+from tests import folded
 from tests.conformance.harnesses import Case
 
 STAGES = ("import", "jvp", "vjp", "vmap")
@@ -198,7 +199,7 @@ def _compare(problem: Problem, wanted: Sequence[str], trace: Any) -> dict[str, V
         return results
 
     try:
-        compiled = jax.jit(everything).lower(problem.values).compile(FAST)
+        compiled = folded.lower(everything, problem.values).compile(FAST)
     except Exception:
         cannot = {
             stage: _refused(stage, error, refusals) for stage, error in _fail(problem, wanted)
@@ -206,7 +207,7 @@ def _compare(problem: Problem, wanted: Sequence[str], trace: Any) -> dict[str, V
         if not cannot:
             raise
         return cannot | _compare(problem, [each for each in wanted if each not in cannot], trace)
-    results = jax.device_get(compiled(problem.values))
+    results = jax.device_get(compiled())
     return verdicts | {stage: _judge(*pair) for stage, pair in results.items()}
 
 

@@ -21,6 +21,7 @@ import pullback_runtime
 from pullback import _jax
 from pullback._jax import ir
 from pullback.passes.manager import run_pipeline
+from tests import folded
 from tests.rules.record import Arg, Case
 
 STEP = 1e-6
@@ -174,7 +175,7 @@ class Program:
 def _execute(text: str, arguments: Arrays) -> list[Any]:
     handle = pullback_runtime.make_handle(text)
     function = functools.partial(pullback_runtime.call_module, handle)
-    return list(jax.jit(function)(*arguments))
+    return list(folded.call(function, *arguments))
 
 
 # ----------------------------------------------------------------------------- evaluation
@@ -294,6 +295,5 @@ def jax_numbers(case: Case, numbers: Numbers) -> tuple[Arrays, Arrays, Arrays]:
         return tangents, cotangents, second
 
     xs = tuple(args[i] for i in where)
-    jitted = jax.jit(everything)
-    found = jitted(xs, tuple(numbers.v), list(numbers.ct), list(numbers.dct))
+    found = folded.call(everything, xs, tuple(numbers.v), list(numbers.ct), list(numbers.dct))
     return tuple([np.asarray(a) for a in part] for part in found)
