@@ -359,6 +359,25 @@ def test_a_rule_that_sees_what_is_perturbed_together_is_not_the_sum_of_parts():
     assert pb.load(once).grad((0, 1))(x, y) == (0.0, 4.0)
 
 
+@jax.custom_jvp
+def of_all_alike(x):
+    return x
+
+
+def of_all_alike_jvp(primals, tangents):
+    return of_all_alike(*primals), passed_on(*primals, *primals, *primals) * tangents[0]
+
+
+of_all_alike.defjvp(of_all_alike_jvp)
+
+
+def test_a_second_derivative_by_more_operands_raises_what_the_rule_does():
+    """The first derivative perturbs two operands of `passed_on`, and that of a rule all of them."""
+    loaded = reload(lambda x: passed_on(x, x * x, 3.0) + of_all_alike(x), 0.5)
+    assert loaded.grad()(0.5) == 1.5
+    assert "Unphysical: data" in refusal(lambda: loaded.grad().grad()).message
+
+
 BOTH_RULES = """
 func.func @main(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
   %0 = stablehlo.composite "pullback.custom_vjp_call" %x, %y {
