@@ -62,7 +62,7 @@ FORMULAS = (
         "rules.elementwise:_by_repeated_vjp",
         "return ct.through(_quotient_vjp(op, [ct.ct]))",
         "ct = ct.ct",
-        ("tests/autodiff/test_pending.py",),
+        ("tests/autodiff/test_pending.py::test_what_is_not_taken_has_no_derivative",),
     ),
     Mutant(
         "rules.elementwise:_by_what_is_divided",
@@ -227,7 +227,7 @@ FORMULAS = (
         "ir.types:counting",
         "t.bits >= 32",
         "t.bits >= 8",
-        ("tests/rules/test_half_precision.py",),
+        ("tests/rules/test_half_precision.py::test_many_elements_that_tie_have_equal_shares",),
     ),
     Mutant(
         "rules.windows:_chosen",
@@ -299,19 +299,25 @@ FORMULAS = (
         "frontend.rewrites.negative_powers:_reciprocal_power_jvp",
         "-n",
         "-n - 1",
-        ("tests/frontend/test_native.py",),
+        (
+            "tests/frontend/test_native.py::test_derivatives_of_a_reciprocal_power_overflow_where_those_of_jax_do",
+        ),
     ),
     Mutant(
         "frontend.rewrites.reduce_as_fold:as_fold.fold",
         "elementwise(*inits, *[x[0] for x in xs])",
         "[x[0] for x in xs]",
-        ("tests/frontend/rewrites/test_reduce_as_fold.py",),
+        (
+            "tests/frontend/rewrites/test_reduce_as_fold.py::test_a_reduction_has_derivatives_in_both_modes_and_in_a_file",
+        ),
     ),
     Mutant(
         "frontend.rewrites.reduce_as_fold:_combined",
         "(0, 1)",
         "(1, 0)",
-        ("tests/frontend/rewrites/test_reduce_as_fold.py",),
+        (
+            "tests/frontend/rewrites/test_reduce_as_fold.py::test_a_reduction_has_derivatives_in_both_modes_and_in_a_file",
+        ),
     ),
 )
 
@@ -322,43 +328,47 @@ DRIVERS = (
         "autodiff.pending:Masked.within",
         "reversed(self.masks[count:])",
         "self.masks[:0]",
-        ("tests/autodiff/test_pending.py",),
+        ("tests/autodiff/test_pending.py::test_what_is_not_taken_has_no_derivative",),
     ),
     Mutant(
         "autodiff.pending:added",
         "len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))",
         "0 * len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))",
-        ("tests/autodiff/test_pending.py",),
+        ("tests/autodiff/test_pending.py::test_what_is_not_taken_has_no_derivative",),
     ),
     Mutant(
         "autodiff.reverse:Reverse.run",
         "masked, ct = ct, ct.ct",
         "ct = ct.emit()",
-        ("tests/autodiff/test_pending.py",),
+        ("tests/autodiff/test_pending.py::test_what_is_not_taken_has_no_derivative",),
     ),
     Mutant(
         "autodiff.reverse:Reverse._run_rule",
         "not self.linear",
         "False",
-        ("tests/autodiff/test_user_rules.py",),
+        (
+            "tests/autodiff/test_user_rules.py::test_a_rule_runs_whose_cotangents_another_rule_leaves_out",
+        ),
     ),
     Mutant(
         "autodiff.cotangent_reach:reached",
         "results if is_custom_vjp(op.operation) else absent",
         "results",
-        ("tests/autodiff/test_user_rules.py",),
+        (
+            "tests/autodiff/test_user_rules.py::test_a_rule_runs_whose_cotangents_another_rule_leaves_out",
+        ),
     ),
     Mutant(
         "files.jax_export.compare_ops:Reading.matches",
         "self.alike(v.owner) != step.alike",
         "v.owner.name != step.alike[0]",
-        ("tests/files/jax_export/test_match_expansions.py",),
+        ("tests/files/jax_export/test_match_expansions.py::test_what_differs_in_one_step_stays",),
     ),
     Mutant(
         "files.jax_export.compare_ops:Reading.matches",
         "self._are_same(given.setdefault(key, v), v)",
         "given.setdefault(key, v) is not None",
-        ("tests/files/jax_export/test_match_expansions.py",),
+        ("tests/files/jax_export/test_match_expansions.py::test_what_differs_in_one_step_stays",),
     ),
     Mutant(
         "files.jax_export.match_library_calls:_put_back_qr",
@@ -394,7 +404,7 @@ DRIVERS = (
         "frontend.rules.batched_rules:axes_of_results",
         "len(each) > 1",
         "False",
-        ("tests/frontend/rules/test_batched_rules.py",),
+        ("tests/frontend/rules/test_batched_rules.py::test_an_axis_of_the_batch_that_has_a_name",),
     ),
     Mutant(
         "_jax.batch_axes:_Batch._reshaped",
@@ -406,19 +416,25 @@ DRIVERS = (
         "_jax.batch_axes:_common",
         "frozenset.intersection(*known)",
         "known[0]",
-        ("tests/frontend/rules/test_batched_rules.py",),
+        (
+            "tests/frontend/rules/test_batched_rules.py::test_rules_whose_batch_lies_along_another_axis",
+        ),
     ),
     Mutant(
         "frontend.rules.batched_rules:_distinct",
         "all(known is None or place in known for place, known in pairs)",
         "True",
-        ("tests/frontend/rules/test_batched_rules.py",),
+        (
+            "tests/frontend/rules/test_batched_rules.py::test_rules_whose_batch_lies_along_another_axis",
+        ),
     ),
     Mutant(
         "frontend.rules.trace_rule:vjp_rule.backward",
         "cts = {i: axes[i].to_rule(ct) for i, ct in cts.items()}",
         "pass",
-        ("tests/frontend/rules/test_batched_rules.py",),
+        (
+            "tests/frontend/rules/test_batched_rules.py::test_rules_whose_batch_lies_along_another_axis",
+        ),
     ),
     Mutant(
         "frontend.rules.batched_rules:check_shared_arguments",
@@ -442,7 +458,9 @@ DRIVERS = (
         "program.derivation:_dependence",
         "(block.arguments[i] for i in unknown)",
         "(block.arguments[i] for i in list(unknown)[1:])",
-        ("tests/api/test_program_in_jax.py",),
+        (
+            "tests/api/test_program_in_jax.py::test_tangents_that_jax_knows_stand_beside_linear_ones",
+        ),
     ),
     Mutant(
         "program.library_routines:",
@@ -454,19 +472,21 @@ DRIVERS = (
         "program.provenance:make",
         "lowered and lowered.after(stages)",
         "lowered",
-        ("tests/program/test_platform_variants.py",),
+        ("tests/program/test_platform_variants.py::test_derivatives_are_of_where_they_run",),
     ),
     Mutant(
         "program.provenance:Fits.check",
         "_called(lowered.after(self.second).module) != _called(self.linear.module)",
         "lowered is None",
-        ("tests/program/test_platform_variants.py",),
+        (
+            "tests/program/test_platform_variants.py::test_half_a_derivative_is_not_run_where_it_would_be_another",
+        ),
     ),
     Mutant(
         "frontend.rules.rule_table:RuleTable.for_platform",
         "table._checked_axes, table.settings = self._checked_axes, self.settings",
         "table._checked_axes = self._checked_axes",
-        ("tests/program/test_platform_variants.py",),
+        ("tests/program/test_platform_variants.py::test_the_settings_are_those_of_the_trace",),
     ),
     Mutant(
         "rules.calls.derivative_ops:_batch",
@@ -490,7 +510,9 @@ DRIVERS = (
         "autodiff.checks:_reads_steps",
         "not n and each.name in _SHIFTS and (build.one_number(each.operands[1]) or 0) >= digits",
         "not n and each.name in _SHIFTS",
-        ("tests/files/jax_export/test_exchange.py",),
+        (
+            "tests/files/jax_export/test_exchange.py::test_digits_that_are_read_from_bits_are_refused",
+        ),
     ),
     Mutant(
         "autodiff.reachable_calls:Meetings.now",
@@ -502,19 +524,19 @@ DRIVERS = (
         "rules.loops.batched_stacks:Rows._is_carry",
         "ends == [index]",
         "True",
-        ("tests/passes/test_rows.py",),
+        ("tests/passes/test_rows.py::test_a_batch_is_that_of_jax",),
     ),
     Mutant(
         "rules.loops.batched_stacks:Rows._is_slot",
         "is_one_slot(*shapes, starts) and starts[0] not in self._batched",
         "is_one_slot(*shapes, starts)",
-        ("tests/passes/test_rows.py",),
+        ("tests/passes/test_rows.py::test_a_batch_is_that_of_jax",),
     ),
     Mutant(
         "rules.loops.batched_stacks:Rows._shape",
         "dims[1:] if v in values and values[v] == v else dims",
         "dims",
-        ("tests/passes/test_rows.py",),
+        ("tests/passes/test_rows.py::test_an_argument_around_the_loop_has_rows",),
     ),
     Mutant(
         "files.jax_export.compare_ops:Reading._read",
@@ -526,13 +548,13 @@ DRIVERS = (
         "files.jax_export.match_expansions:",
         "(1, -1)",
         "(1, 1)",
-        ("tests/files/jax_export/test_match_expansions.py",),
+        ("tests/files/jax_export/test_match_expansions.py::test_every_function_of_one_number",),
     ),
     Mutant(
         "files.jax_export.match_expansions:_decay.slope",
         "scaled(build.sub(beside, half))",
         "build.sub(beside, half)",
-        ("tests/files/jax_export/test_match_expansions.py",),
+        ("tests/files/jax_export/test_match_expansions.py::test_a_logarithm_of_a_sum_has_no_kink",),
     ),
     Mutant(
         "autodiff.pending:added",
@@ -574,7 +596,9 @@ DRIVERS = (
         "frontend.rules.stage_all:_Module._want",
         "self.wanted[key][:2] != known[:2]",
         "False",
-        ("tests/files/test_refusals.py",),
+        (
+            "tests/files/test_refusals.py::test_a_second_derivative_by_more_operands_raises_what_the_rule_does",
+        ),
     ),
     Mutant(
         "autodiff.reachable_calls:_next",
@@ -592,13 +616,13 @@ DRIVERS = (
         "autodiff.zeros:adds_nothing",
         "_TermSearch(functions).holds(v, {}) and not is_nan(v, functions)",
         "_TermSearch(functions).holds(v, {})",
-        ("tests/autodiff/test_user_rules.py",),
+        ("tests/autodiff/test_user_rules.py::test_any_other_term_is_an_error",),
     ),
     Mutant(
         "autodiff.zeros:_TermSearch.sources",
         "not build.inexact(v.type)",
         "False",
-        ("tests/autodiff/test_user_rules.py",),
+        ("tests/autodiff/test_user_rules.py::test_any_other_term_is_an_error",),
     ),
     Mutant(
         "frontend.rules.wanted_rules:CallRules._accepted",
@@ -634,7 +658,7 @@ DRIVERS = (
         "rules.loops.invariants:Invariants._sources",
         "(inputs_of(v, operation), False)",
         "(inputs_of(v, operation), True)",
-        ("tests/program/test_memory.py", "tests/rules/test_rules_inside_loops.py"),
+        ("tests/program/test_memory.py::test_what_a_rule_gives_is_stored_once",),
     ),
     Mutant(
         "autodiff.residuals:_FlowGraph._fill",
@@ -664,13 +688,17 @@ DRIVERS = (
         "passes.as_run:as_run",
         "simplify or has_order(module) or any(map(is_unknown, ops.walk_calls(module)))",
         "simplify or has_order(module)",
-        ("tests/autodiff/test_user_rules.py",),
+        (
+            "tests/autodiff/test_user_rules.py::test_a_jvp_rule_may_push_through_a_backward_rule_that_is_not_linear",
+        ),
     ),
     Mutant(
         "rules.calls.linear_call:linear_call_jvp",
         "return [Refused(missing_map(view))] * len(op.results)",
         "pass",
-        ("tests/autodiff/test_user_rules.py",),
+        (
+            "tests/autodiff/test_user_rules.py::test_what_needs_a_tangent_that_only_goes_back_does_not_run",
+        ),
     ),
     Mutant(
         "autodiff.residuals:hands_on",
@@ -694,13 +722,17 @@ DRIVERS = (
         "_jax.user_rules:traced_fwd",
         "{id(operands[i]): value for i, value in literals.items()}",
         "{}",
-        ("tests/autodiff/test_user_rules.py",),
+        (
+            "tests/autodiff/test_user_rules.py::test_numbers_of_python_among_residuals_are_known_to_the_backward_rule",
+        ),
     ),
     Mutant(
         "frontend.rules.call_table:CallTable._identity",
         "types, function, primal, _literals(equation)",
         "types, function, primal",
-        ("tests/autodiff/test_user_rules.py",),
+        (
+            "tests/autodiff/test_user_rules.py::test_numbers_of_python_among_residuals_are_known_to_the_backward_rule",
+        ),
     ),
     Mutant(
         "files.refusals:_is_differentiable",
@@ -718,25 +750,29 @@ DRIVERS = (
         "files.embedded_constants:Held._resource",
         "_equal(array, other)",
         "array is other",
-        ("tests/files/test_merge_entries.py",),
+        (
+            "tests/files/test_merge_entries.py::test_large_constants_of_rules_are_shared_and_saved_again",
+        ),
     ),
     Mutant(
         "files.merge_entries:_prepare_as_derivatives",
         "run_stages(module, PREPARE)",
         "pass",
-        ("tests/files/test_merge_entries.py",),
+        (
+            "tests/files/test_merge_entries.py::test_large_constants_of_rules_are_shared_and_saved_again",
+        ),
     ),
     Mutant(
         "files.loaded_program:_of_entry",
         "len(entries) > 1",
         "False",
-        ("tests/files/test_merge_entries.py",),
+        ("tests/files/test_merge_entries.py::test_each_entry_computes_what_was_saved",),
     ),
     Mutant(
         "program.record:Record._remade",
         '{"_further": tuple(further), "_stages": stages, "entries": {}}',
         '{"_further": tuple(further), "_stages": stages}',
-        ("tests/files/test_merge_entries.py",),
+        ("tests/files/test_merge_entries.py::test_what_is_derived_or_traced_has_no_entries",),
     ),
     Mutant(
         "rules.calls.find_rule:_find_jvp_rules",
@@ -871,19 +907,19 @@ DRIVERS = (
         "rules.reduction:variant",
         "return CONSTRAINED_SUM",
         "return SUM",
-        ("tests/autodiff/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py::test_a_copy_has_what_the_op_has_and_nothing_else",),
     ),
     Mutant(
         "autodiff.specialized:_Attributes._of",
         "name not in (rule.reads or ())",
         "False",
-        ("tests/autodiff/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py::test_a_rule_names_the_attributes_that_it_reads",),
     ),
     Mutant(
         "autodiff.reverse:Reverse.run",
         "cts[place] = new if before is None else added(before, values[i + 1], new)",
         "cts[places[0]] = new if before is None else added(before, values[i + 1], new)",
-        ("tests/autodiff/test_specialized.py",),
+        ("tests/autodiff/test_specialized.py::test_what_tells_two_ops_apart",),
     ),
     Mutant(
         "autodiff.zeros:_of_linear",
@@ -1105,13 +1141,15 @@ DRIVERS = (
         "frontend.native:is_native",
         "ops_of(equation, debug_info, surroundings) <= may_become | BROADCASTS",
         "True",
-        ("tests/frontend/test_native.py",),
+        ("tests/frontend/test_native.py::test_derivatives_agree_with_jax",),
     ),
     Mutant(
         "as_jax.evaluate:Evaluation._op",
         "is_foreign(operation) or lacks_rule(operation)",
         "is_foreign(operation)",
-        ("tests/as_jax/test_table.py",),
+        (
+            "tests/as_jax/test_table.py::test_a_derivative_that_jax_gives_zero_or_nothing_for_is_the_error_of_the_program",
+        ),
     ),
 )
 
@@ -1144,13 +1182,15 @@ BATCHES = (
         "rules.indexing:_still_sorted",
         'build.flag(op, "indices_are_sorted") and not batched',
         "True",
-        ("tests/passes/test_vmap_indexing.py",),
+        (
+            "tests/passes/test_vmap_indexing.py::test_indices_of_a_batch_are_not_promised_to_be_sorted",
+        ),
     ),
     Mutant(
         "rules.shape:_batch_dynamic_update_slice",
         "indices = indexing.clamp(indices, op.shape(0), dims.batched(False, True), op.shape(1))",
         "pass",
-        ("tests/passes/test_vmap_indexing.py",),
+        ("tests/passes/test_vmap_indexing.py::test_each_item_has_its_own_places",),
     ),
     Mutant(
         "rules.loops.while_loop:_batch",
@@ -1235,7 +1275,7 @@ AROUND = (
         "rules.windows:_fold_windows",
         "window.has_gaps() and not _is_neutral(op)",
         "False",
-        ("tests/frontend/test_native.py",),
+        ("tests/frontend/test_native.py::test_derivatives_agree_with_jax",),
     ),
     Mutant(
         "frontend.rules.trace_rule:_own_jvp",
@@ -1271,13 +1311,15 @@ AROUND = (
         "frontend.rules.kept_call:KeptCall.as_called",
         "self.call.eqns[0].ctx.manager",
         "contextlib.nullcontext()",
-        ("tests/devices/test_explicit_meshes.py", "tests/frontend/test_settings_of_parts.py"),
+        (
+            "tests/devices/test_explicit_meshes.py::test_results_lie_on_an_explicit_mesh_as_with_jax",
+        ),
     ),
     Mutant(
         "_jax.tracing:Settings.where",
         "wide if wide is not self and any(map(jaxprs.is_wide, types)) else self",
         "self",
-        ("tests/frontend/test_settings_of_parts.py",),
+        ("tests/frontend/test_settings_of_parts.py::test_functions_of_jax_in_a_part_with_64_bits",),
     ),
     Mutant(
         "rules.calls.find_rule:vjp_rule",
@@ -1295,7 +1337,9 @@ AROUND = (
         "frontend.rules.leaked_values:TraceConstants._note",
         "array if is_same and is_array else None",
         "None",
-        ("tests/frontend/test_rules_that_close_over.py",),
+        (
+            "tests/frontend/test_rules_that_close_over.py::test_a_rule_may_read_a_constant_of_the_trace",
+        ),
     ),
     Mutant(
         "frontend.closures.reassigned:_assigned_after",
@@ -1362,7 +1406,9 @@ LOOPS = (
         "rules.calls.checkpoint_policy:_replace_in_body",
         "_replace(value, slot)",
         "return",
-        ("tests/program/test_memory.py",),
+        (
+            "tests/program/test_memory.py::test_a_policy_says_what_is_kept_of_loops_and_of_functions_that_are_called",
+        ),
     ),
     Mutant(
         "rules.custom_calls:_custom_call_variant",
@@ -1392,7 +1438,7 @@ LOOPS = (
         "autodiff.residuals:Residuals.choose",
         "dict.fromkeys(map(self._current, self.placeholders))",
         "self.placeholders",
-        ("tests/program/test_memory.py",),
+        ("tests/program/test_memory.py::test_what_a_rule_gives_is_stored_once",),
     ),
 )
 
@@ -1401,25 +1447,27 @@ KERNELS = (
         "_jax.kernels:_hold",
         "references.passing(equation)",
         "equation",
-        ("tests/_jax/test_kernels.py",),
+        ("tests/_jax/test_kernels.py::test_derivatives_of_kernels",),
     ),
     Mutant(
         "_jax.kernels:as_loops",
         "near is held",
         "True",
-        ("tests/_jax/test_kernels.py",),
+        ("tests/_jax/test_kernels.py::test_derivatives_of_kernels",),
     ),
     Mutant(
         "_jax.kernels:_tangent_of_the_other",
         "tangents[1] * jnp.where(jnp.isnan(value), value, jnp.ones_like(value))",
         "tangents[1]",
-        ("tests/_jax/test_kernels.py",),
+        (
+            "tests/_jax/test_kernels.py::test_what_is_outside_of_an_array_is_nan_and_so_are_its_derivatives",
+        ),
     ),
     Mutant(
         "_jax.kernels:_without_scope",
         'equation.primitive.name != "run_scoped" or equation.params["collective_axes"]',
         "True",
-        ("tests/_jax/test_kernels.py",),
+        ("tests/_jax/test_kernels.py::test_derivatives_of_kernels",),
     ),
 )
 
@@ -1428,37 +1476,37 @@ NANS = (
         "nans.links:links",
         "ELEMENTWISE - MOVES",
         "ELEMENTWISE",
-        ("tests/nans/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py::test_only_elements_that_count_are_blamed",),
     ),
     Mutant(
         "nans.links:_tried",
         "found.any() and elements.size > 1 and runs < MOST_RUNS",
         "False",
-        ("tests/nans/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py::test_only_elements_that_count_are_blamed",),
     ),
     Mutant(
         "nans.links:_tried",
         "(bad(run(op, operands)[result]) & wanted & ~explained).any()",
         "False",
-        ("tests/nans/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py::test_an_op_that_mixes_elements",),
     ),
     Mutant(
         "nans.walk:_may_explain",
         "not is_written(op.operands[operand]) or is_written(op.results[0])",
         "True",
-        ("tests/nans/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py::test_a_nan_is_found_where_it_is_made",),
     ),
     Mutant(
         "nans.walk:Walk._plain",
         "[~wanted, *(x.covers for x in computed)]",
         "[~wanted, *(np.full_like(wanted, x.covers.any()) for x in computed)]",
-        ("tests/nans/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py::test_a_nan_is_found_where_it_is_made",),
     ),
     Mutant(
         "nans.search:search",
         "[x and _only(x, every.ends[every.ends > 0][0]) for x in wanted]",
         "wanted",
-        ("tests/nans/test_find_nan.py",),
+        ("tests/nans/test_find_nan.py::test_the_way_is_that_of_one_element",),
     ),
 )
 
