@@ -3,9 +3,9 @@
     python benchmarks/budget.py [--runs 11] [--only "scan of 1,000"]
 
 By hand, each is in blocks of about the square root of its steps or layers, each a `jax.checkpoint`.
-The budget of ours is what XLA allocates for that; without a loop, 0.3 of it: there XLA for CPUs
-merges the two runs of a checkpoint. The rows are those temporaries, the operations in the two
-gradients (by-hand checkpoints derived in the IR, too), and the run time.
+The budget of ours is what XLA allocates for that. Without a loop, the XLA for CPUs of jaxlib 0.10
+merges the two runs of a checkpoint, and allocates for all layers. The rows are those temporaries,
+the operations in the two gradients (by-hand checkpoints derived in the IR, too), and the run time.
 """
 
 from __future__ import annotations
@@ -193,6 +193,12 @@ PROGRAMS: dict[str, tuple[Callable[[Scan], Loss], Scan, Scan, list[Any]]] = {
 }
 """Gives a loss by the way it scans; how ours scans, and JAX by hand; arguments."""  # fmt: skip
 
+LARGER = {"transformer, 12 layers in a scan": 1.3}
+"""Budgets, relative to what is allocated by hand, of programs that have no schedule for as little.
+
+The XLA for CPUs of jaxlib 0.12 allocates 7.6 MB for the least schedule, that of 0.10 5.2 MB.
+"""
+
 
 def operations(program: Any) -> float:
     """Return the millions of operations of a program, all iterations counted."""
@@ -210,7 +216,7 @@ def rows(runs: int, wanted: Wanted) -> Iterator[Row]:
             continue
         theirs = jax.jit(jax.grad(loss(by_hand))).lower(*args).compile()
         allocated = theirs.memory_analysis().temp_size_in_bytes
-        budget = int(allocated * (0.3 if scan is unrolled else 1))
+        budget = int(allocated * LARGER.get(name, 1))
         gradient = pb.trace(loss(scan))(*args).grad(memory=budget)
         ours = gradient.compile()
         peer = "by hand"

@@ -208,8 +208,8 @@ def _recompute(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
 
     The results are those of the forward function as well: the next derivative is that of what a
     rule computes forward, which differs from the function's where a rule is false on purpose.
-    XLA for CPUs takes barriers away before it merges equal ops: what a branch returns keeps them
-    apart.
+    The XLA for CPUs of jaxlib 0.10 takes barriers away before it merges equal ops: what a branch
+    returns keeps them apart.
     """
     frame, name = op.frame, callee(op.operation)
     guarded = _guarded(frame.diff.function(name))
