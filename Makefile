@@ -120,7 +120,7 @@ rule: setup
 layers: setup
 	$(RUN) $(BIN)/python -m tests.layers
 
-# What can depend on JAX. TESTS are folders, where these are not all.
+# What can depend on JAX; TESTS chooses folders of it.
 TESTS ?= tests
 NOT_OF_JAX := project tools files/test_hostile.py files/test_damage.py
 test-oldest:

@@ -9,7 +9,7 @@ import jax
 
 
 def lower(function: Callable[..., Any], *args: Any) -> jax.stages.Lowered:
-    """Lower a function of no arguments, which calls one on these arrays.
+    """Lower a call of a function on these arrays to a module that takes no arguments.
 
     The function sees tracers, as under `jax.jit`. Its ops have constant operands in the module, so
     XLA's evaluator takes the place of kernels, whose compilation is most of the time of a test.

@@ -372,7 +372,7 @@ of_all_alike.defjvp(of_all_alike_jvp)
 
 
 def test_a_second_derivative_by_more_operands_raises_what_the_rule_does():
-    """The first derivative perturbs two operands of `passed_on`, and that of a rule all of them."""
+    """The first derivative perturbs two operands of `passed_on`, the second one all of them."""
     loaded = reload(lambda x: passed_on(x, x * x, 3.0) + of_all_alike(x), 0.5)
     assert loaded.grad()(0.5) == 1.5
     assert "Unphysical: data" in refusal(lambda: loaded.grad().grad()).message
